@@ -54,6 +54,7 @@ from tests.reference.naive_expr import evaluate as value_of
 from tests.reference.naive_expr import is_true
 from tests.reference.naive_groups import aggregated, bucketed, grouped
 from tests.reference.naive_joins import holds_rows, joined, looks_up, together, with_condition
+from tests.reference.naive_made_signals import concatenated, filled, zipped
 from tests.reference.naive_order import Order, merged, watermarked
 from tests.reference.naive_progress import NEVER, scan
 from tests.reference.naive_relations import (
@@ -143,7 +144,13 @@ def _rows(node: Logical, run: Run) -> list[Row]:
             return _looked_up(node, run)
         case Join():
             return _joined(node, run)
-        case Concat() | Fill() | Zip() | SetOperation() | Unsupported():
+        case Concat():
+            return list(concatenated(node, _rows(node.input, run)))
+        case Fill():
+            return list(filled(node, _rows(node.input, run)))
+        case Zip():
+            return list(zipped(node, _rows(node.left, run), _rows(node.right, run)))
+        case SetOperation() | Unsupported():
             raise NotImplementedError(f"the reference does not evaluate {type(node).__name__} yet")
 
 

@@ -4,16 +4,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import pairwise
-from typing import Any
+from typing import Any, Protocol
 
-from cql.planner.nodes.logical import Gaps, Rewindow, Sync, samples_of
+from cql.planner.nodes.logical import Concat, Fill, Gaps, Logical, Rewindow, Sync, Zip, samples_of
 from tests.reference.naive_expr import evaluate as value_of
 from tests.reference.naive_rows import Row
+from tests.reference.naive_signals import NaiveSignal
 
 _SECOND = 1_000_000
+
+
+class Reads(Protocol):
+    """What reads a signal: the columns of its channels, and the one of its times."""
+
+    @property
+    def channels(self) -> tuple[int, ...]: ...
+    @property
+    def time(self) -> int | None: ...
 
 
 @dataclass(frozen=True)
@@ -33,6 +43,13 @@ class Sample:
         return self.origin + (self.number + ahead) * _SECOND / self.rate
 
 
+@dataclass(frozen=True)
+class SampleRow(Row):
+    """A sample of a signal that CONCAT, FILL or ZIP makes, as a row."""
+
+    sample: Sample = Sample(0, Fraction(0), Fraction(1), ())
+
+
 class Segment(tuple[Any, ...]):
     """Samples of a channel, and when the first one was."""
 
@@ -50,55 +67,46 @@ def _segments(inside: Sequence[Sample]) -> tuple[Segment, ...]:
     return made
 
 
-def _runs(node: Rewindow | Sync | Gaps, rows: Sequence[Row]) -> list[list[Sample]]:
-    """The parts of a signal without a gap."""
-    signal = samples_of(node.right if isinstance(node, Sync) else node.input)
+def runs_of(source: Logical, node: Reads, rows: Sequence[Row]) -> list[list[Sample]]:
+    """The parts of the signal ``source``, which ``node`` reads, without a gap."""
+    signal = samples_of(source)
     assert signal is not None
-    rate = signal.rate
-    period, runs = _SECOND / rate, list[list[Sample]]()
-    step = signal.spec.tolerance
-    within = (math.floor(period / 2) if step is None else step) + 1
-    open_, origin, number, latest, first = False, None, 0, None, Fraction(0)
-    for k, row in enumerate(rows):
-        values = tuple(row.values[c] for c in node.channels)
-        if any(v is None for v in values):
-            open_ = False
-            continue
-        if node.time is None:
-            number, origin = k, Fraction(0)
-        else:
-            time = row.values[node.time]
-            if latest is not None and time <= latest:
-                continue
-            if origin is None:
-                first = Fraction(time)
-                origin, number, open_ = Fraction(time), 0, False
-            elif step is not None and origin + number * period - time > within:
-                continue
-            elif abs(origin + number * period - time) > within:
-                nearest = round((time - origin) / period)
-                agrees = abs(origin + nearest * period - time) <= within
-                open_ = False
-                if nearest > number and agrees:
-                    number = nearest
-                elif step is None:
-                    origin, number = Fraction(time), 0
-                else:
-                    number = math.floor((time - first) / period)
-                    behind = time - first - number * period
-                    origin = first + step * math.floor(behind / step + Fraction(1, 2))
-            latest = time
-        if not open_:
+    if isinstance(source, Concat | Fill | Zip):
+        return _made(node, rows)
+    read = NaiveSignal(signal.rate, node.time is not None, signal.spec.tolerance)
+    read.read(
+        [
+            (
+                None if node.time is None else row.values[node.time],
+                tuple(row.values[c] for c in node.channels),
+            )
+            for row in rows
+        ]
+    )
+    return [
+        [
+            Sample(number, Fraction(run.origin, 1000), run.rate, values)
+            for number, (_, values) in enumerate(run.rows, run.first)
+        ]
+        for run in read.runs
+    ]
+
+
+def _made(node: Reads, rows: Sequence[Row]) -> list[list[Sample]]:
+    runs = list[list[Sample]]()
+    for row in rows:
+        assert isinstance(row, SampleRow)
+        sample = replace(row.sample, values=tuple(row.values[c] for c in node.channels))
+        last = runs[-1][-1] if runs else None
+        if last is None or (last.number + 1, last.origin) != (sample.number, sample.origin):
             runs.append([])
-            open_ = True
-        runs[-1].append(Sample(number, origin, rate, values))
-        number += 1
+        runs[-1].append(sample)
     return runs
 
 
 def rewindowed(node: Rewindow, rows: Sequence[Row]) -> Iterator[Row]:
     """The windows of the runs, each whole, and the rests of the runs if the node wants them."""
-    for run in _runs(node, rows):
+    for run in runs_of(node.input, node, rows):
         covered = set[int]()
         if node.by_time:
             first, last = run[0].time() // node.slide, run[-1].time() // node.slide
@@ -109,7 +117,8 @@ def rewindowed(node: Rewindow, rows: Sequence[Row]) -> Iterator[Row]:
             firsts = range(0, len(run), node.slide)
             spans = [_counted(run[k : k + node.size], node.size) for k in firsts]
         for inside, start, end in spans:
-            if run[0].time() <= start and run[-1].time(1) >= end:
+            whole = run[0].time() <= start and run[-1].time(1) >= end
+            if whole if node.by_time else len(inside) == node.size:
                 covered |= {s.number for s in inside}
                 yield _window(inside, node, start, end)
             elif node.rests:
@@ -134,7 +143,7 @@ def _window(inside: Sequence[Sample], node: Rewindow, start: int, end: int) -> R
 
 def gaps(node: Gaps, rows: Sequence[Row]) -> Iterator[Row]:
     """A row for each gap between two runs."""
-    runs = _runs(node, rows)
+    runs = runs_of(node.input, node, rows)
     for before, behind in pairwise(runs):
         start, end = before[-1].exact(1), behind[0].exact()
         missing = math.floor((end - start) * behind[0].rate / _SECOND + Fraction(1, 2))
@@ -144,7 +153,7 @@ def gaps(node: Gaps, rows: Sequence[Row]) -> Iterator[Row]:
 
 def synced(node: Sync, left: Sequence[Row], right: Sequence[Row]) -> Iterator[Row]:
     """Each row with the samples in its range, once for each run."""
-    runs = _runs(node, right)
+    runs = runs_of(node.right, node, right)
     for row in left:
         begin, end = value_of(node.begin, row.values), value_of(node.end, row.values)
         if begin is None or end is None:

@@ -15,8 +15,13 @@ import pyarrow as pa
 import pytest
 
 import cql
+from cql.dialect import parse_one
 from cql.errors import CqlError
+from cql.planner.bind.context import Context
+from cql.planner.bind.statement import bind
+from cql.planner.nodes.statements import Query as Bound
 from cql.session.session import Session
+from tests.reference.naive import evaluate
 from tests.reference.naive_signals import NaiveRun, NaiveSignal, Row
 from tests.support.catalog_tools import blocks_of_eight
 from tests.support.results import results
@@ -39,11 +44,32 @@ def _cases(what: str, full: bool, seed: int) -> Iterator[tuple[random.Random, Ca
         yield choice, random_case(choice)
 
 
+def _stored(case: Case) -> list[tuple[Any, ...]]:
+    return [(time, *values) if case.timed else values for time, values in case.rows]
+
+
+def _reference(
+    session: Session, text: str, inputs: dict[str, list[tuple[Any, ...]]]
+) -> list[tuple[Any, ...]]:
+    """The rows that the reference interpreter gives, with segments as lists."""
+    context = Context(views=session._named_queries())
+    bound = bind(parse_one(text), session._catalog, context)
+    assert isinstance(bound, Bound)
+    rows = evaluate(bound.plan, inputs).rows
+    return [tuple(list(v) if isinstance(v, tuple) else v for v in row) for row in rows]
+
+
 def _check(
-    session: Session, text: str, names: Sequence[str], signal: NaiveSignal, choice: random.Random
+    session: Session,
+    text: str,
+    names: Sequence[str],
+    signal: NaiveSignal,
+    choice: random.Random,
+    inputs: dict[str, list[tuple[Any, ...]]],
 ) -> dict[str, Any]:
-    """Compares the windows of FROM ``text`` with those of the runs of ``signal``; returns the
-    metrics of the operator that makes the signal."""
+    """Compares the windows and the rows of FROM ``text`` with those of the runs of ``signal``, and
+    with the reference over ``inputs``; returns the metrics of the operator that makes the
+    signal."""
     size = max(choice.choice((1, 4, 9)), math.ceil(signal.rate / 1_000_000))
     slide, rests = choice.choice((1, size, size + 2)), choice.random() < 0.6
     runtime, morsel = choice.choice(RUNTIMES), choice.choice(_MORSELS)
@@ -70,6 +96,10 @@ def _check(
             run.time_of(n) // 1000 for run in signal.runs for n in range(run.first, run.last)
         ], where
         assert times == sorted(times)
+    for each, table in (("", rows), (window, found)):
+        columns = [c.cast(pa.int64()) if pa.types.is_timestamp(c.type) else c for c in table]
+        made = list(zip(*(c.to_pylist() for c in columns), strict=True))
+        assert _reference(session, f"SELECT * FROM {text} AS made {each}", inputs) == made, where
     metrics: list[dict[str, Any]] = query.metrics()
     word = text.split("(")[0].lower()
     return next(row for row in metrics if row["operator"].startswith(f"{word}#"))
@@ -85,7 +115,7 @@ def test_random_concat(session: Session, full: bool, seed: int) -> None:
         rows = [row for window in case.expected()[0] for row in window.rows]
         rate = Fraction(case.rate)
         signal = NaiveSignal(rate, False, runs=[NaiveRun(0, rate, 0, rows)] if rows else [])
-        told = _check(session, "CONCAT(v)", case.names, signal, choice)
+        told = _check(session, "CONCAT(v)", case.names, signal, choice, {"s": _stored(case)})
         assert told["samples"] == len(rows)
 
 
@@ -167,7 +197,7 @@ def test_random_fill(session: Session, full: bool, seed: int) -> None:
         gap = math.ceil(longest * period)
         counts = _filled(case, signal, int(gap / period), linear)
         text = f"FILL(s, '{'linear' if linear else 'prev'}', INTERVAL {gap} MICROSECONDS)"
-        told = _check(session, text, case.names, signal, choice)
+        told = _check(session, text, case.names, signal, choice, {"s": _stored(case)})
         assert (told["filled"], told["left"]) == counts
 
 
@@ -279,7 +309,8 @@ def test_random_zip(session: Session, full: bool, seed: int) -> None:
         session.create_stream("s2", renamed, rate=float(case.rate), **order, replace=True)
         case.declare(session, pushed=False)
         signal = _zipped(case.expected()[1], beside.expected()[1])
-        told = _check(session, "ZIP(s, s2)", [*case.names, *names], signal, choice)
+        inputs = {"s": _stored(case), "s2": _stored(beside)}
+        told = _check(session, "ZIP(s, s2)", [*case.names, *names], signal, choice, inputs)
         paired = sum(len(run.rows) for run in signal.runs)
         assert told["left_alone"] == case.expected()[1].samples - paired
         assert told["right_alone"] == beside.expected()[1].samples - paired
