@@ -13,12 +13,14 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
 import cql
 from cql.errors import CqlError, NotSupportedError, PlanError, RunError
 from cql.functions.declare import load
+from cql.planner.functions.user.content_hash import content_hash
 from cql.planner.nodes.physical import sources
 from cql.query.query import Query
 from cql.session.session import Session
@@ -230,6 +232,32 @@ def test_operators_travel(session: Session) -> None:
     session.register_functions([summed])
     made = check(session, "SELECT n, total FROM summed(TABLE s, 3) AS x WHERE total > 1")
     assert "operator summed: in Python, once per row" in made.explain()
+
+
+WEIGHTS = np.array([[0.5, np.nan, -0.0], [1e300, np.inf, 3.25]])
+OFFSET = np.int64(-7)
+
+
+def weighed(x: float) -> float:
+    return float(np.nansum(WEIGHTS[:, ::2]) + WEIGHTS[1, 2] * x + int(OFFSET))
+
+
+def test_arrays_of_numbers_travel(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    session.register_functions([weighed])
+    check(session, "SELECT weighed(v) AS a FROM s")
+    hashes = [content_hash(cql.function(weighed))]
+    for name, value in (
+        ("WEIGHTS", WEIGHTS + 1),
+        ("WEIGHTS", WEIGHTS.astype(np.float32)),
+        ("OFFSET", np.int64(7)),
+    ):
+        with monkeypatch.context() as patched:
+            patched.setitem(weighed.__globals__, name, value)
+            hashes.append(content_hash(cql.function(weighed)))
+    assert len(set(hashes)) == len(hashes)
+    monkeypatch.setitem(weighed.__globals__, "WEIGHTS", np.zeros((2, 5000)))
+    with pytest.raises(NotSupportedError, match="refers to WEIGHTS, an array of 80,000 bytes"):
+        function_to_json(cql.function(weighed))
 
 
 def waits(x: int) -> int:

@@ -1,7 +1,7 @@
 """Functions of a user as text, for another process.
 
 A function travels as the source of a small module: its definition, and what it refers to. That may
-be constants, modules that can be imported there, and other functions of its own module. A function
+be constants, small arrays of numbers, modules that can be imported there, and other functions of its own module. A function
 that refers to anything else is refused: nothing is pickled.
 """
 
@@ -19,6 +19,9 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
 
 from cql.errors import NotSupportedError
 from cql.functions.declare import declare
@@ -139,11 +142,20 @@ class _Module:
             return f"{name} = {value!r}"
         if isinstance(value, float):
             return f"{name} = float({str(value)!r})"
+        if isinstance(value, np.ndarray | np.generic) and value.dtype.kind in _NUMBERS:
+            return self._array(name, np.asarray(value))
         if isinstance(value, FunctionType | type) and not _is_installed(value):
             return self._definition(name, value)
         if isinstance(value, FunctionType | BuiltinFunctionType | type):
             return f"from {value.__module__} import {value.__name__} as {name}"
         raise self._refused(f"{name}, a {type(value).__name__}")
+
+    def _array(self, name: str, value: npt.NDArray[Any]) -> str:
+        if value.nbytes > _MOST_BYTES:
+            raise self._refused(f"{name}, an array of {value.nbytes:,} bytes ({_MOST_BYTES:,} go)")
+        made = f"frombuffer(bytes.fromhex({value.tobytes().hex()!r}), {value.dtype.str!r})"
+        shaped = f".reshape({value.shape})" if value.ndim else "[0]"
+        return f'{name} = __import__("numpy").{made}{shaped}'
 
     def _definition(self, name: str, value: FunctionType | type) -> str:
         if value.__name__ != name:
@@ -190,9 +202,13 @@ class _Module:
     def _refused(self, what: str) -> NotSupportedError:
         return NotSupportedError(
             f"function {self._function} cannot run in another process: it refers to {what}",
-            hint="a function travels with the constants, the imported modules and the functions of"
-            " its module that it uses",
+            hint="a function travels with the constants, small arrays of numbers, imported modules"
+            " and functions of its module that it uses",
         )
+
+
+#: Arrays of numpy that travel with a function: the kinds of their values, and their bytes.
+_NUMBERS, _MOST_BYTES = "biufcmM", 1 << 16
 
 
 def _is_constant(value: object) -> bool:

@@ -13,6 +13,8 @@ from collections.abc import Iterator, Mapping
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
+import numpy as np
+
 from cql.planner.functions.user.aggregates import UserAggregate
 from cql.planner.functions.user.functions import UserFunction
 from cql.planner.functions.user.operators import UserOperator
@@ -64,6 +66,8 @@ class _Content:
                 yield from self._once(value)
             case ModuleType():
                 yield value.__name__
+            case np.ndarray() | np.generic() if not value.dtype.hasobject:
+                yield f"{value.dtype.str} {value.shape} {hashlib.sha256(value.tobytes()).hexdigest()}"
             case _:
                 kind = type(value)
                 yield f"{kind.__module__}.{kind.__qualname__} {getattr(value, '__qualname__', '')}"
