@@ -248,7 +248,7 @@ def test_arrays_of_numbers_travel(session: Session, monkeypatch: pytest.MonkeyPa
     hashes = [content_hash(cql.function(weighed))]
     for name, value in (
         ("WEIGHTS", WEIGHTS + 1),
-        ("WEIGHTS", WEIGHTS.astype(np.float32)),
+        ("WEIGHTS", WEIGHTS.astype(np.complex128)),
         ("OFFSET", np.int64(7)),
     ):
         with monkeypatch.context() as patched:

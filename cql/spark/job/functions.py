@@ -1,8 +1,8 @@
 """Functions of a user as text, for another process.
 
 A function travels as the source of a small module: its definition, and what it refers to. That may
-be constants, small arrays of numbers, modules that can be imported there, and other functions of its own module. A function
-that refers to anything else is refused: nothing is pickled.
+be constants, small arrays of numbers, modules that can be imported there, and other functions of
+its own module. A function that refers to anything else is refused: nothing is pickled.
 """
 
 from __future__ import annotations

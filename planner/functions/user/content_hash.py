@@ -67,7 +67,8 @@ class _Content:
             case ModuleType():
                 yield value.__name__
             case np.ndarray() | np.generic() if not value.dtype.hasobject:
-                yield f"{value.dtype.str} {value.shape} {hashlib.sha256(value.tobytes()).hexdigest()}"
+                values = hashlib.sha256(value.tobytes()).hexdigest()
+                yield f"{value.dtype.str} {value.shape} {values}"
             case _:
                 kind = type(value)
                 yield f"{kind.__module__}.{kind.__qualname__} {getattr(value, '__qualname__', '')}"
