@@ -106,8 +106,8 @@ def test_constants_travel(session: Session, cast: str) -> None:
 
 
 def test_constants_that_are_lists_travel(session: Session) -> None:
-    session.sql("CREATE CONSTANT w = array(1, -0.5, 2.5e-3)")
-    check(session, "SELECT k, w AS w, v * get(w, 1) AS x FROM s")
+    session.sql("CREATE CONSTANT weights = array(1, -0.5, 2.5e-3)")
+    check(session, "SELECT k, weights AS w, v * get(weights, 1) AS x FROM s")
 
 
 def test_random_numbers_travel_bit_by_bit() -> None:
