@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
 from itertools import combinations
 from typing import Any
 
@@ -33,7 +33,7 @@ def multilaterate(
     if residual > most:
         return
     seconds = row.heard / 1e9 - np.hypot(*(place - NODES[0])) / SPEED
-    time = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=seconds)
+    time = dt.datetime(1970, 1, 1, tzinfo=dt.UTC) + dt.timedelta(seconds=seconds)
     emit(time=time, x=float(place[0]), y=float(place[1]), residual=residual)
 
 
