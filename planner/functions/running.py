@@ -44,17 +44,17 @@ class _Arguments:
         return int(value)
 
     def numbers(self, k: int) -> tuple[float, ...]:
-        """The numbers of an array."""
+        """The numbers of an array, at least one."""
         given, what = self.given[k], f"argument {k + 2} of {self.name}"
+        element, values = given.type.element, None
         if isinstance(given, Call) and given.fn == "array":
-            return tuple(self._finite(e, f"an element of {what}") for e in given.args)
-        element = given.type.element
-        if isinstance(given, Literal) and element is not None and isinstance(given.value, bytes):
-            values = (
-                Literal(value, element, given.pos) for value in read_array(given.value, element)
-            )
-            return tuple(self._finite(e, f"an element of {what}") for e in values)
-        raise self.error(f"{what} must be an array of constant numbers: array(…)", given)
+            values = given.args
+        elif isinstance(given, Literal) and element is not None and isinstance(given.value, bytes):
+            found = read_array(given.value, element)
+            values = tuple(Literal(value, element, given.pos) for value in found)
+        if not values:
+            raise self.error(f"{what} must be an array of constant numbers: array(…)", given)
+        return tuple(self._finite(e, f"an element of {what}") for e in values)
 
     def _finite(self, expr: Expr, what: str) -> float:
         cast = folding.fold(argument(expr, DOUBLE, self.usage, self._place(expr), self.pos))
@@ -76,6 +76,8 @@ Numbers = tuple[tuple[float, ...], ...]
 
 
 def _fir(given: _Arguments) -> Numbers:
+    if len(given.given) == 1 and given.given[0].type.element is not None:
+        return (given.numbers(0),)
     return (tuple(given.number(k) for k in range(len(given.given))),)
 
 
@@ -124,7 +126,7 @@ class _Function:
 
 _FUNCTIONS: Mapping[str, _Function] = {
     "fir": _Function(
-        "fir(x, b0 [, b1, …])",
+        "fir(x, b0 [, b1, …]) or fir(x, array(b0, …))",
         "Finite impulse response filter with the coefficients b.",
         (2, None),
         DOUBLE,

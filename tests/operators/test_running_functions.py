@@ -192,6 +192,9 @@ def test_constants_and_parameters(session: Session) -> None:
     _create(session, [1.0, 2.0])
     session.sql("CREATE CONSTANT half = 0.5")
     assert _column(session, "fir(x, half, :b)", b=2) == [0.5, 3.0]
+    assert _column(session, "fir(x, array(half, 2))") == [0.5, 3.0]
+    session.sql("CREATE CONSTANT taps = array(0.5, 2)")
+    assert _column(session, "fir(x, taps)") == [0.5, 3.0]
     assert _column(session, "iir(x, array(half), array(1, :a))", a=-0.5) == [0.5, 1.25]
     session.sql("CREATE CONSTANT b = array(0.5); CREATE CONSTANT a = array(1, -0.5)")
     assert _column(session, "iir(x, b, a)") == [0.5, 1.25]
@@ -303,6 +306,8 @@ def test_where_it_is_refused(text: str, place: str, column: int, session: Sessio
         ("fir(x, 1, NULL)", "argument 3 of fir must be a finite number"),
         ("fir(ts, 1)", "argument 1 of fir must be a number, but is timestamp"),
         ("iir(x, 1, 2)", "argument 2 of iir must be an array of constant numbers"),
+        ("iir(x, array(1), array())", "argument 3 of iir must be an array of constant numbers"),
+        ("fir(x, array())", "argument 2 of fir must be an array of constant numbers"),
         ("iir(x, array(1), array(0, 1))", "the first of the coefficients a is 0"),
         ("iir(x, array(1e300), array(1e-300))", "the coefficients overflow"),
         ("sta_lta(x, 0, 1)", "argument 2 of sta_lta must be a whole number from 1 on, but is 0"),
