@@ -122,8 +122,8 @@ def test_tags_are_at_the_nearest_samples(rate: str, session: Session) -> None:
     times = [origin + round(k * 1_000_000 / exact) for k in range(n)]
     table = pa.table({"ts": pa.array(times, pa.timestamp("us")), "x": np.arange(n)})
     session.create_stream("timed", table, ordered_by="ts", rate=float(rate), replace=True)
-    until = times[-1] + 3_000_000
-    at = sorted(choice.randrange(origin - 1_000_000, until) for _ in range(60))
+    around = (times[-1] - origin) // 4
+    at = sorted(choice.randrange(origin - around, times[-1] + around) for _ in range(60))
     tags = pa.table({"at": pa.array([*at, *sorted(times[50:60])], pa.timestamp("us"))}).sort_by(
         "at"
     )
@@ -180,7 +180,7 @@ _LENGTHS = "dot takes as many samples on both sides, and these are"
         (f"SELECT dot(array(1), array(2)) {W}", "dot does not take", "dot"),
         (f"SELECT rms(array(1)) {W}", "rms does not take", "rms"),
         (f"SELECT sample_at(x, 1) {W}", "argument 2 of sample_at must be", "1"),
-        (f"SELECT sample_at(fft(x), window_start) {W}", "of a transform", "fft(x)"),
+        (f"SELECT sample_at(fft(x), window_start) {W}", "of a transform", "fft"),
         (f"SELECT timestamp_ns(1) {W}", "timestamp_ns does not take", "timestamp_ns"),
         (f"SELECT timestamp_ns(x, x) {W}", "argument 2 of timestamp_ns must be", "x"),
         (f"SELECT timestamp_ns(f, 1) FROM (SELECT resample(x, 1, 2) AS f {W}) AS r",
