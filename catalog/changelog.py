@@ -21,6 +21,7 @@ import pyarrow as pa
 from cql.base.model import Field, Schema
 from cql.catalog.convert import Column, pick
 from cql.catalog.memory.rows import clipped
+from cql.catalog.read_relation import SourceOver
 from cql.executor.protocols import BLOCK_ROWS, BadInput, Block, Offset, Reader, Source
 from cql.planner.nodes.catalog import CHANGE, StreamSpec
 
@@ -160,7 +161,7 @@ def taken(batch: pa.RecordBatch, rows: npt.NDArray[np.int64]) -> pa.RecordBatch:
     return batch.take(pa.array(rows))
 
 
-class ChangelogSource:
+class ChangelogSource(SourceOver):
     """The changes in the rows of ``inner``. Offsets are those of ``inner`` and, with ``changes``,
     the number of rows given behind them."""
 
@@ -169,16 +170,6 @@ class ChangelogSource:
         self._decoder = decoder
         self.schema = schema
         self._times = [p.column for p in spec.progress]
-
-    @property
-    def bounded(self) -> bool:
-        return self._inner.bounded
-
-    def __getattr__(self, name: str) -> Any:
-        """The optional attributes of a source: lag, paced, replayable, version."""
-        if name in ("lag", "paced", "replayable", "version", "rereadable"):
-            return getattr(self._inner, name)
-        raise AttributeError(name)
 
     def open(self, columns: Sequence[str], offset: Offset | None = None) -> Reader:
         given, times, place = 0, {}, None

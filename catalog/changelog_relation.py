@@ -2,35 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from cql.base.model import Field, Schema
 from cql.base.types import BIGINT
 from cql.catalog import debezium
 from cql.catalog.changelog import ChangelogSource, CodeDecoder, Decoder
+from cql.catalog.read_relation import ReadRelation
 from cql.executor.protocols import Source
-from cql.planner.nodes.catalog import CHANGE, Relation, Statistics, StreamSpec
+from cql.planner.nodes.catalog import CHANGE, Relation, Statistics
 
 
-@dataclass(frozen=True, slots=True)
-class ChangelogRelation:
-    """A stream whose rows are changes, as queries read it. ``base`` is the stream with its rows as
-    they are stored, which INSERT and pushes fill."""
+class ChangelogRelation(ReadRelation):
+    """A stream whose rows are changes."""
 
-    base: Relation
-
-    @property
-    def name(self) -> tuple[str, ...]:
-        return self.base.name
-
-    @property
-    def kind(self) -> str:
-        return self.base.kind
-
-    @property
-    def stream(self) -> StreamSpec | None:
-        return self.base.stream
+    __slots__ = ()
 
     @property
     def schema(self) -> Schema:
@@ -52,22 +38,8 @@ class ChangelogRelation:
         return spec is not None and spec.changelog is not None and spec.changelog.column is not None
 
     @property
-    def bounded(self) -> bool:
-        return self.base.bounded
-
-    @property
     def statistics(self) -> Statistics:
         return replace(self.base.statistics, nulls={})
-
-    @property
-    def unsupported(self) -> Mapping[str, str]:
-        return self.base.unsupported
-
-    def has_default(self, column: str) -> bool:
-        return self.base.has_default(column)
-
-    def default(self, column: str) -> object:
-        return self.base.default(column)
 
     def source(self) -> Source:
         spec = self.stream

@@ -17,7 +17,7 @@ import pyarrow as pa
 from cql.base.model import Schema
 from cql.base.types import Kind
 from cql.catalog import debezium
-from cql.catalog.changelog_relation import ChangelogRelation, as_changes
+from cql.catalog.changelog_relation import as_changes
 from cql.catalog.convert import pick
 from cql.catalog.files.follow import FollowSource
 from cql.catalog.files.formats import NAMES
@@ -31,7 +31,8 @@ from cql.catalog.memory.pushed import PushedSource
 from cql.catalog.memory.replay import OWN_OPTIONS, ReplaySource
 from cql.catalog.memory.row_watermarks import RowWatermarks
 from cql.catalog.options import Options
-from cql.catalog.signals.sample_blocks import SampleRelation, as_samples
+from cql.catalog.read_relation import ReadRelation
+from cql.catalog.signals.sample_blocks import as_samples
 from cql.catalog.signals.sampled import SampledFormat
 from cql.catalog.sources import (
     DatasetSource,
@@ -283,7 +284,7 @@ class LocalCatalog:
     def definition(self, name: Name) -> StreamDefinition | None:
         """The definition from CREATE STREAM; None for other relations."""
         relation = self.find(name)
-        if isinstance(relation, ChangelogRelation | SampleRelation):
+        if isinstance(relation, ReadRelation):
             relation = relation.base
         return relation.definition if isinstance(relation, StoredRelation) else None
 

@@ -6,10 +6,9 @@ Sound is kept in tables so: a row for each second or file, ``(start, ch0 ARRAY<S
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +20,7 @@ from cql.base.types import DataType
 from cql.catalog.blocks import END, BlockReader, End, Piece, row_of
 from cql.catalog.convert import Column, Shaper, empty_columns, pick
 from cql.catalog.memory.rows import Rows, clipped
+from cql.catalog.read_relation import ReadRelation, SourceOver
 from cql.executor.protocols import BadInput, Block, Offset, Reader, Source
 from cql.planner.nodes.catalog import Relation, Statistics, StreamSpec
 
@@ -34,24 +34,10 @@ def is_channel(kind: DataType) -> bool:
     return kind.element is not None and kind.element.is_numeric
 
 
-@dataclass(frozen=True, slots=True)
-class SampleRelation:
-    """A signal over rows that are blocks of samples, as queries read it. ``base`` is the stream
-    with its rows as they are stored, which pushes fill."""
+class SampleRelation(ReadRelation):
+    """A signal over rows that are blocks of samples."""
 
-    base: Relation
-
-    @property
-    def name(self) -> tuple[str, ...]:
-        return self.base.name
-
-    @property
-    def kind(self) -> str:
-        return self.base.kind
-
-    @property
-    def stream(self) -> StreamSpec | None:
-        return self.base.stream
+    __slots__ = ()
 
     @property
     def schema(self) -> Schema:
@@ -59,26 +45,11 @@ class SampleRelation:
 
     @property
     def stored(self) -> Schema:
-        """The columns of the rows."""
         return self.base.schema
-
-    @property
-    def bounded(self) -> bool:
-        return self.base.bounded
 
     @property
     def statistics(self) -> Statistics:
         return Statistics()
-
-    @property
-    def unsupported(self) -> Mapping[str, str]:
-        return self.base.unsupported
-
-    def has_default(self, column: str) -> bool:
-        return self.base.has_default(column)
-
-    def default(self, column: str) -> object:
-        return self.base.default(column)
 
     def source(self) -> Source:
         spec = self.stream
@@ -103,7 +74,7 @@ def as_samples(relation: Relation | None) -> Relation | None:
     return SampleRelation(relation)
 
 
-class SampleSource:
+class SampleSource(SourceOver):
     """The samples in the rows of ``inner``, whose columns are ``stored``. Offsets are
     ``{"row": samples given, "inner": offset of the inner source, "skip": samples behind it}``."""
 
@@ -120,16 +91,6 @@ class SampleSource:
         #: The columns with the time of a row's first sample.
         self.times = [name for name in named if kinds[name].is_timestamp]
         self.channels = [f.name.lower() for f in stored if is_channel(f.type)]
-
-    @property
-    def bounded(self) -> bool:
-        return self._inner.bounded
-
-    def __getattr__(self, name: str) -> Any:
-        """The optional attributes of a source: lag, paced, replayable, version."""
-        if name in ("lag", "paced", "replayable", "version", "rereadable"):
-            return getattr(self._inner, name)
-        raise AttributeError(name)
 
     def open(self, columns: Sequence[str], offset: Offset | None = None) -> Reader:
         fields = pick(self.schema, columns, self._what)

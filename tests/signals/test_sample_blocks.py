@@ -32,7 +32,8 @@ def _tables(seed: int) -> tuple[pa.Table, pa.Table]:
     """The same samples as blocks, and one in each row."""
     choice = random.Random(seed)
     kind = choice.choice([pa.list_(pa.int16()), pa.large_list(pa.int16()), pa.list_(pa.int16())])
-    starts, blocks, times = list[int](), ([], []), list[int]()  # type: ignore[var-annotated]
+    starts, times = list[int](), list[int]()
+    blocks: tuple[list[Any], list[Any]] = ([], [])
     flat: tuple[list[int | None], list[int | None]] = ([], [])
     at = Fraction(choice.randrange(10**6))
     for _ in range(choice.randrange(1, 40)):
