@@ -46,12 +46,12 @@ def capture(packets: int, seed: int = 1) -> Capture:
     sent[:, : len(SYNC_WORD)] = SYNC_WORD
 
     wrong = rng.random((packets, RECEIVERS, BITS)) < _WRONG
-    for packet, source in enumerate(sources):
+    for number, source in enumerate(sources):
         for cluster in TOGETHER[source]:
             if rng.random() < _INTERFERENCE:
                 begin, length = rng.integers(0, BITS), rng.integers(24, 64)
                 met = np.arange(BITS) - begin
-                wrong[packet, list(cluster)] ^= (
+                wrong[number, list(cluster)] ^= (
                     (met >= 0) & (met < length) & (rng.random(BITS) < 0.5)
                 )
     received = rng.random((packets, RECEIVERS)) >= _LOSS
@@ -60,8 +60,8 @@ def capture(packets: int, seed: int = 1) -> Capture:
     air = np.zeros((RECEIVERS, SPACE * (packets + 3)), np.int8)
     slips = rng.integers(-SLIP, SLIP + 1, (packets, RECEIVERS))
     at = (starts[:, None] + slips)[:, :, None] + np.arange(BITS)
-    for receiver in range(RECEIVERS):
-        air[receiver, at[:, receiver]] = bits[:, receiver]
+    for number in range(RECEIVERS):
+        air[number, at[:, number]] = bits[:, number]
 
     packet, receiver = received.nonzero()
     times = starts[packet] + rng.integers(-JITTER, JITTER + 1, len(packet))

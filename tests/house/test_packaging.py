@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import importlib.util
 import re
 import shutil
 import subprocess
@@ -143,15 +142,9 @@ def requirements(*extras: str) -> list[Requirement]:
     return [Requirement(text) for text in listed]
 
 
-#: Extras that the tests of their files skip if they are not installed.
-OPTIONAL = {r.name for r in map(Requirement, PROJECT["optional-dependencies"]["seismic"])}
-
-
-@pytest.mark.parametrize("requirement", requirements("test", "seismic"), ids=lambda r: r.name)
+@pytest.mark.parametrize("requirement", requirements("test"), ids=lambda r: r.name)
 def test_the_installed_versions_are_in_the_ranges(requirement: Requirement) -> None:
     """The declared ranges contain the installed versions, which this run tests."""
-    if requirement.name in OPTIONAL and importlib.util.find_spec(requirement.name) is None:
-        pytest.skip(f"{requirement.name} is not installed")
     assert requirement.specifier.contains(metadata.version(requirement.name), prereleases=True)
     assert {"<", "==", "~="} & {s.operator for s in requirement.specifier}, "no upper bound"
 
@@ -179,7 +172,6 @@ def imported(*patterns: str) -> dict[str, str]:
     return found
 
 
-@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("extras", "patterns"),
     [

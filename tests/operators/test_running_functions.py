@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from obspy.signal import trigger
+from scipy import signal
 
 import cql
 from cql.errors import BindError, CqlError, NotSupportedError, RunError
@@ -117,7 +119,6 @@ def test_each_runtime_gives_the_same(runtime: dict[str, Any], session: Session) 
 
 
 def test_filters_are_those_of_scipy(session: Session) -> None:
-    signal = pytest.importorskip("scipy.signal")
     x = _noise(5000)
     _create(session, x)
     b, a = signal.butter(4, [0.1, 0.4], "bandpass")
@@ -131,7 +132,6 @@ def test_filters_are_those_of_scipy(session: Session) -> None:
 
 @pytest.mark.parametrize(("short", "long"), [(50, 1000), (3, 20), (5, 5)])
 def test_ratios_are_those_of_obspy(short: int, long: int, session: Session) -> None:
-    trigger = pytest.importorskip("obspy.signal.trigger")
     x = np.array(_noise(5000), np.float64)
     _create(session, x.tolist())
     expected = trigger.classic_sta_lta(x, short, long)
@@ -143,7 +143,6 @@ def test_ratios_are_those_of_obspy(short: int, long: int, session: Session) -> N
 
 
 def test_detections_are_those_of_obspy(session: Session) -> None:
-    trigger = pytest.importorskip("obspy.signal.trigger")
     x = np.array(_noise(5000), np.float64)
     _create(session, x.tolist())
     ratio = trigger.classic_sta_lta(x, 20, 300)

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy.signal import resample_poly
 
 from cql.base.types import DOUBLE, signal
 from cql.executor.kernels.signals import segments
@@ -232,7 +233,6 @@ def test_transforms_as_numpy(made: Segments) -> None:
 
 @pytest.mark.parametrize(("up", "down"), [(160, 147), (147, 160), (1, 100), (441, 80), (7, 7)])
 def test_resampling_as_scipy(up: int, down: int, made: Segments) -> None:
-    resample_poly = pytest.importorskip("scipy.signal").resample_poly
     x = np.random.default_rng(up).normal(size=1000)
     common = math.gcd(up, down)
     found = rates.segment_resampled(made.of(x), up // common, down // common, 1)

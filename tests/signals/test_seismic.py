@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import warnings
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+import obspy
 import pytest
+from obspy.signal import trigger
 
 import cql
-
-obspy: Any = pytest.importorskip("obspy")
-trigger: Any = pytest.importorskip("obspy.signal.trigger")
 
 RECORDS = Path(obspy.__file__).parent
 #: Records, with the samples of the short and the long window, and where a detection is on and off.

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import obspy
 import pytest
 
 import cql
@@ -20,8 +21,6 @@ from cql.catalog.signals import miniseed, trace_rows
 from cql.errors import CatalogError, CqlError
 from tests.support import runtimes
 from tests.support.catalog_tools import check_replay, read
-
-obspy: Any = pytest.importorskip("obspy")
 
 #: 2024-01-01 in microseconds.
 BEGIN = 1_704_067_200_000_000
