@@ -138,12 +138,14 @@ def _segments(addresses: Array, valid: npt.NDArray[np.uint8] | None, kind: DataT
         )
     is_complex = kind.element.kind is Kind.STRUCT
     dtype = np.dtype(np.complex128) if is_complex else stored_dtype(kind.element.storage)
-    samples = np.empty(size, dtype)
+    samples = POOL.empty(dtype, size)
     copy_lists(addresses, mask, lengths, samples.ctypes.data)
     bitmap = None if valid is None else pa.py_buffer(np.packbits(valid != 0, bitorder="little"))
     offsets = pa.py_buffer(lengths.astype(np.int32))
     if is_complex:
-        parts = [pa.array(np.ascontiguousarray(p)) for p in (samples.real, samples.imag)]
+        real, imaginary = POOL.empty(np.float64, size), POOL.empty(np.float64, size)
+        real[:], imaginary[:] = samples.real, samples.imag
+        parts = [pa.array(real), pa.array(imaginary)]
         values = pa.StructArray.from_arrays(parts, fields=list(kind.element.to_arrow()))
     else:
         values = plain_arrow(samples, None, kind.element)
