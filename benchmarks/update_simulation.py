@@ -27,6 +27,15 @@ from cql.executor.operators.updates.queue_state import (
     Windows,
 )
 
+APPEND, SHED, FIFO = Scheduler.APPEND, Scheduler.SHED, Scheduler.FIFO
+IN_PLACE, LINECUTTING = Scheduler.IN_PLACE, Scheduler.LINECUTTING
+NAMES = {
+    APPEND: "append",
+    SHED: "append, random load shedding",
+    FIFO: "FIFO",
+    IN_PLACE: "IN-PLACE",
+    LINECUTTING: "LINECUTTING",
+}
 #: Ticks that an update takes. All loads of the figures divide it, or a multiple of it.
 COST = 2520
 

@@ -13,15 +13,19 @@ import math
 from collections.abc import Iterator, Sequence
 from functools import cache
 from itertools import pairwise, product
-from time import thread_time
 
 import numpy as np
 
-from benchmarks import update_windows
+from benchmarks import update_queue, update_windows
 from benchmarks.figure import Check, Figure, slope
 from benchmarks.update_simulation import (
+    APPEND,
     COST,
-    Unlimited,
+    FIFO,
+    IN_PLACE,
+    LINECUTTING,
+    NAMES,
+    SHED,
     at_load,
     every,
     spread,
@@ -29,18 +33,8 @@ from benchmarks.update_simulation import (
     zipf,
 )
 from benchmarks.workloads import Column
-from cql.executor.kernels.updates.staleness import note_cost
-from cql.executor.operators.updates.queue_state import QueueState, Scheduler, Storage
+from cql.executor.operators.updates.queue_state import Storage
 
-APPEND, SHED, FIFO = Scheduler.APPEND, Scheduler.SHED, Scheduler.FIFO
-IN_PLACE, LINECUTTING = Scheduler.IN_PLACE, Scheduler.LINECUTTING
-NAMES = {
-    APPEND: "append",
-    SHED: "append, random load shedding",
-    FIFO: "FIFO",
-    IN_PLACE: "IN-PLACE",
-    LINECUTTING: "LINECUTTING",
-}
 #: Updates of a run.
 UPDATES = 100_000
 _FIGURE_5 = (
@@ -88,7 +82,7 @@ def figures(rows: int | None = None) -> Iterator[Figure]:
     yield linecutting(rows or UPDATES)
     yield from update_windows.figures(rows)
     yield from memory()
-    yield throughput(50 * (rows or UPDATES))
+    yield update_queue.throughput(50 * (rows or UPDATES))
 
 
 # -- figure 5 --------------------------------------------------------------------------------------
@@ -435,7 +429,7 @@ def used(storage: Storage, theta: float, rate: int) -> tuple[float, float, float
     cost = SECOND // DEQUEUES
     ids = zipf(2 * RESULTS * rate // DEQUEUES, KEYS, theta, seed=16)
     run = tuples(
-        Scheduler.IN_PLACE,
+        IN_PLACE,
         every(SECOND / rate, ids, KEYS),
         cost,
         storage=storage,
@@ -461,62 +455,3 @@ def _effective(grid: dict[str, Column], naive: Sequence[float], *, falls: bool) 
         Check("on demand, at least", least, "the paper: 1", least == 1),
         Check("preallocated, last : first", naive[-1] / naive[0], goal, met),
     ]
-
-
-# -- speed -----------------------------------------------------------------------------------------
-
-BLOCK, QUEUE_KEYS = 4096, 3000
-AT_ONCE = (32, 64, 128, 256, 512, 1024)
-#: Operations a second on one thread, in millions.
-GOAL = 20.0
-
-
-def throughput(rows: int, rounds: int = 3) -> Figure:
-    """Blocks of rows are enqueued; after each, the queue is emptied: updates are dequeued and
-    delivered, up to so many in a call. An enqueued row is an operation, and so is an update that is
-    dequeued and delivered. CPU time of the thread, calls from Python included."""
-    kinds = (APPEND, FIFO, IN_PLACE, LINECUTTING)
-    blocks = max(2, rows // len(AT_ONCE) // BLOCK)
-    series: dict[str, list[float]] = {NAMES[each]: [] for each in kinds}
-    for limit in AT_ONCE:
-        for each in kinds:
-            best = max(_speed(each, limit, blocks) for _ in range(rounds))
-            series[NAMES[each]].append(best / 1e6)
-    checks = []
-    for name, values in series.items():
-        least = min(values)
-        checks.append(Check(f"{name}, at least", least, f"at least {GOAL:g}", least >= GOAL))
-    return Figure(
-        "updates-queue",
-        f"Operations of a queue: blocks of {BLOCK:,} rows, {QUEUE_KEYS:,} keys, Zipf, θ = 1",
-        ("Enqueue, dequeue and delivery of the update queue (§7), one thread.",),
-        "updates dequeued at once",
-        AT_ONCE,
-        "million operations a second",
-        series,
-        checks,
-        log_x=True,
-    )
-
-
-def _speed(scheduler: Scheduler, limit: int, blocks: int) -> float:
-    """Operations a second of one thread."""
-    queue = QueueState("updates", Unlimited(), scheduler)
-    queue.make_room(keys=QUEUE_KEYS, arrivals=2 * BLOCK, flights=limit)
-    note_cost(queue.words, 50.0)
-    ids = zipf(16 * BLOCK, QUEUE_KEYS, 1).reshape(-1, BLOCK)
-    operations, spent = 0, 0.0
-    for k in range(blocks):
-        events, block = np.arange(k * BLOCK, (k + 1) * BLOCK), ids[k % len(ids)]
-        now = 50 * k * BLOCK
-        start = thread_time()
-        queue.enqueue(block, events, now)
-        taken, found = 0, limit
-        while found == limit:
-            found = len(queue.dequeue(limit, now))
-            queue.deliver(found, now + limit)
-            taken += found
-        if k > 0:
-            spent += thread_time() - start
-            operations += BLOCK + taken
-    return operations / spent
