@@ -16,9 +16,9 @@ ALPHA, BETA, GAMMA = 500, 0, 500
 #: Samples in a window of DETECTAUDIO, and how many deviations above the noise are an event.
 SHORT, OMEGA = 32, 3.0
 
-_TURNS = 2 * np.pi * np.arange(SHORT) / SHORT
-_COSINES, _SINES = np.cos(_TURNS), np.sin(_TURNS)
-_HANN = 0.5 - 0.5 * _COSINES
+TURNS = 2 * np.pi * np.arange(SHORT) / SHORT
+_COSINES, _SINES = np.cos(TURNS), np.sin(TURNS)
+HANN = 0.5 - 0.5 * _COSINES
 #: The places of the samples, in the order of their numbers with the bits in reverse.
 _ORDER = np.array([int(f"{i:05b}"[::-1], 2) for i in range(SHORT)])
 
@@ -91,7 +91,7 @@ def _transform(x: Any, first: int, re: Any, im: Any) -> None:
     """The transform of a window of SHORT samples under a Hann window (Cooley and Tukey)."""
     for i in range(SHORT):
         place = _ORDER[i]
-        re[i], im[i] = x[first + place] * _HANN[place], 0.0
+        re[i], im[i] = x[first + place] * HANN[place], 0.0
     size = 2
     while size <= SHORT:
         half, apart = size >> 1, SHORT // size

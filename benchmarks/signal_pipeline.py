@@ -16,7 +16,7 @@ from queries.xstream import pipeline
 from queries.xstream.make_vibrations import RATE, SENSORS, WAVES, vibrations
 from queries.xstream.pipeline import leak_detect
 
-__all__ = ["OMEGA", "RATE", "SENSORS", "WAVES", "WINDOW", "leak_detect", "vibrations"]
+__all__ = ["OMEGA", "RATE", "SENSORS", "WINDOW", "leak_detect"]
 
 WINDOW, OMEGA = 512, 8.0
 _LEVELS = 3
@@ -27,9 +27,20 @@ def text() -> str:
     return Path(pipeline.__file__).with_suffix(".cql").read_text("utf-8")
 
 
-def leaks_of(sensors: npt.NDArray[np.int16]) -> Answer:
+def sensors(length: int) -> npt.NDArray[np.int16]:
+    """What the sensors hear in ``length`` samples each, in whole windows: a wave in every eighth
+    window. Shape: (SENSORS, samples)."""
+    length -= length % WINDOW
+    waves = [
+        WAVES[k % len(WAVES)]._replace(start=WINDOW * (6 + 8 * k) + 40)
+        for k in range((length // WINDOW + 1) // 8)
+    ]
+    return vibrations(length, waves)
+
+
+def leaks_of(heard: npt.NDArray[np.int16]) -> Answer:
     """The waves that reach the sensors."""
-    windows = sensors.reshape(SENSORS, -1, WINDOW).transpose(1, 0, 2)
+    windows = heard.reshape(SENSORS, -1, WINDOW).transpose(1, 0, 2)
     state: Any = SimpleNamespace(windows=0, noise=np.zeros(SENSORS))
     found: list[int | None] = []
     times: list[int] = []

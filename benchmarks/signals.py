@@ -279,14 +279,9 @@ def detectaudio(rows: int | None = None, folder: Path | None = None) -> Benchmar
 
 
 def pipeline(rows: int | None = None, folder: Path | None = None) -> Benchmark:
-    """Ten sensors of a water pipe, a wave in every eighth window; the waves with their times. The
-    operator in Python is called for each window of all sensors."""
-    length = (rows or PIPE) // pipes.SENSORS // pipes.WINDOW * pipes.WINDOW
-    waves = [
-        pipes.WAVES[k % len(pipes.WAVES)]._replace(start=pipes.WINDOW * (6 + 8 * k) + 40)
-        for k in range((length // pipes.WINDOW + 1) // 8)
-    ]
-    sensors = pipes.vibrations(length, waves)
+    """The waves that ten sensors of a water pipe hear, with their times. The operator in Python is
+    called for each window of all sensors."""
+    sensors = pipes.sensors((rows or PIPE) // pipes.SENSORS)
     session = cql.connect(spark=False, functions=[pipes.leak_detect])
     session.set("workers", 1)
     table = pa.table({f"s{k}": samples for k, samples in enumerate(sensors)})

@@ -13,6 +13,7 @@ from rich.console import Console
 
 from benchmarks import figure, harness, segment_managers, signal_figures, signals
 from benchmarks.harness import Benchmark, Options
+from benchmarks.signal_representations import DETECTION, PIPELINE, Application
 
 SAMPLES = 50_000
 
@@ -106,9 +107,10 @@ def test_figure_8(monkeypatch: pytest.MonkeyPatch) -> None:
         assert "±" in console.file.getvalue()
 
 
-def test_the_representations_find_something() -> None:
-    session = signal_figures._session(SAMPLES)
-    for way in (*signal_figures.LEFT, *signal_figures.RIGHT):
-        table, peak = signal_figures._run(session, "depth_first", way)
+@pytest.mark.parametrize("application", [PIPELINE, DETECTION], ids=lambda a: a.name)
+def test_the_representations_find_something(application: Application) -> None:
+    session = application.session(SAMPLES)
+    for way in application.ways:
+        table, peak = signal_figures.run(session, "depth_first", way)
         assert table.num_rows > 0
         assert peak > 0
