@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from cql.base.types import DataType
+from cql.base.types import DataType, list_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -74,6 +74,11 @@ class Schema:
         import pyarrow as pa
 
         return pa.schema([pa.field(f.name, f.type.to_arrow(), f.nullable) for f in self.fields])
+
+
+def of_table(schema: Schema) -> Schema:
+    """The columns of a table with rows of ``schema``: lists for segments of signals."""
+    return Schema(tuple([replace(f, type=list_of(f.type)) for f in schema]))
 
 
 NO_COLUMNS = Schema(())

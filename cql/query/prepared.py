@@ -6,9 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
-from cql.base.model import Schema
+from cql.base.model import Schema, of_table
 from cql.base.settings import Settings
-from cql.base.types import list_of
 from cql.errors import CqlError, NotSupportedError, Position
 from cql.executor.run.worker_scaling import cores
 from cql.query.query import PreparedQuery, Target
@@ -167,8 +166,7 @@ def target(
     def sink() -> Sink:
         try:
             new = catalog.find(name) is None if create is None else create
-            fields = schema.fields[2:] if applies else schema.fields
-            rows = Schema(tuple(replace(f, type=list_of(f.type)) for f in fields))
+            rows = of_table(Schema(schema.fields[2:]) if applies else schema)
             if made is not None and made.files is not None:
                 found = catalog.new_files(name, rows, made.files, made.key)
             elif made is not None and (made.key or made.layout.partitions):

@@ -9,8 +9,8 @@ from typing import Any
 
 from sqlglot import exp
 
-from cql.base.model import Field, Schema
-from cql.base.types import DOUBLE, list_of
+from cql.base.model import Field, Schema, of_table
+from cql.base.types import DOUBLE
 from cql.dialect import nodes, to_sql
 from cql.planner.bind import computed as bind_computed
 from cql.planner.bind.context import Binder, Bound, Env, find_column
@@ -463,7 +463,7 @@ def create_table(binder: Binder, node: nodes.CreateTable, query: Query | None) -
             )
     if query is not None:
         if schema is None:
-            schema = Schema(tuple(replace(f, type=list_of(f.type)) for f in query.schema))
+            schema = of_table(query.schema)
             check_names(binder, schema, node.args["query"])
         else:
             query = replace(query, plan=stored(binder, query.plan, schema, node.args["query"]))

@@ -1,10 +1,10 @@
-"""An operator of the user as a running operator: Python calls its function for each row, and the
-kernel writes the rows that it has emitted, with their times."""
+"""An operator of the user as a running operator: Python calls its function for each row that the
+kernel (``process_kernel``) requests, and puts what it emits where the kernel reads it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -13,29 +13,25 @@ import pyarrow as pa
 
 from cql.base.types import DataType, Kind
 from cql.executor.codegen.expressions.emit import ErrorSite
-from cql.executor.codegen.expressions.scope import Again, Code, zero
-from cql.executor.codegen.kernel_builder import NEED_ROOM, Lazy, RowScope
-from cql.executor.codegen.kernel_cache import Kernel, once
-from cql.executor.codegen.morsel_io import read_punctuation
-from cql.executor.kernels.lib.views import VIEWS
+from cql.executor.codegen.expressions.scope import Again
 from cql.executor.kernels.morsel_layout import (
     CURSOR,
-    END_OF_INPUT,
-    INFINITY,
-    LATE_ROW_ADDRESS,
     NEVER,
     PHASE,
-    PUNCTUATION_WORDS,
-    PUNCTUATIONS,
     ROWS,
-    SUB,
     data_word,
     mask_word,
 )
 from cql.executor.morsel.egress import view_address
 from cql.executor.morsel.morsel import Morsel, Words, stored_dtype
 from cql.executor.operators.contract import CodeColumn
-from cql.executor.operators.joins.row_expansion import PassingWriter
+from cql.executor.operators.flow.process_kernel import (
+    FINISH,
+    FINISHING,
+    passed_times,
+    slots,
+    write,
+)
 from cql.executor.operators.relations.group_index import GroupIndex, columns_of, key_words
 from cql.executor.operators.stage.kernel_operator import GeneratedOperator
 from cql.executor.operators.workspace import Workspace
@@ -48,153 +44,13 @@ from cql.executor.udf.operator_calls import Array, OperatorCalls, column_of
 from cql.executor.udf.operator_state import state_class
 from cql.planner.interpret.error import EvaluationError
 from cql.planner.interpret.python_values import to_python
-from cql.planner.nodes.expr import Expr, Value
+from cql.planner.nodes.expr import Value
 from cql.planner.nodes.physical import ProcessExec
 
 #: Rows for which the function is called before what it emits leaves.
 _ROWS = 1024
 #: Bytes that the states of these rows may have: each row may have a key of its own.
 _STATE_BYTES = 1 << 22
-#: Phases of a morsel behind those of its rows: the function of the end is to be called, its rows
-#: are to be written, they are written.
-_FINISH, _FINISHING, _FINISHED = 3, 4, 5
-
-
-@once
-def write(node: ProcessExec) -> Kernel:
-    return _ProcessWriter(node).write_provided()
-
-
-@dataclass(slots=True)
-class _ProcessWriter(PassingWriter):
-    """The kernel requests what is emitted for the rows from the cursor on: up to row ``through``,
-    ``firsts`` has the number of the first one of each row behind ``base``, and of row ``failed``
-    the function has raised."""
-
-    node: ProcessExec
-
-    @property
-    def partners(self) -> list[DataType]:
-        return [kind for _, kind in self.node.function.returns]
-
-    @property
-    def rest(self) -> tuple[Expr, ...]:
-        return ()
-
-    def behind_rows(self) -> None:
-        kernel, body = self.kernel, self.kernel.body
-        with body.block("if status == 3:"):
-            body.line(f"u[{CURSOR}] = detail_row + 1")
-        if self.node.function.finish is None:
-            return
-        with body.block(f"if status == 0 and u[{PHASE}] < {_FINISH}:"):
-            self._look_for_the_end()
-        with body.block(f"elif u[{PHASE}] == {_FINISHING}:"):
-            body.lines("r = uint64(0)", "late_from = 0", "late_row = 0", f"x = u[{SUB}]")
-            body.line(f"late = words(u[{LATE_ROW_ADDRESS}], 0)")
-            behind = self.partner  # reads ``at``
-            with body.block(f"while x < {self._rows_made()}:"):
-                with body.block("if j >= capacity:"):
-                    body.lines("status = 1", f"u[{SUB}] = x", "break")
-                body.lines("at = x", "x += 1")
-                scope = RowScope(kernel, "r")
-                scope.columns = [*self._passed(), *behind()]
-                self._store(scope)
-            with body.block("if status == 0:"):
-                body.line(f"u[{SUB}] = 0")
-                with body.block(f"if {kernel.word('more')} != 0:"):
-                    body.lines(f"u[{PHASE}] = {_FINISH}", "status = 2", f"detail = {NEED_ROOM}")
-                with body.block("else:"):
-                    body.line(f"u[{PHASE}] = {_FINISHED}")
-                    with body.block(f"if {kernel.word('failed')} >= 0:"):
-                        body.lines("status = 3", "detail_row = 0")
-
-    def _look_for_the_end(self) -> None:
-        """Keeps the greatest punctuation of each column, and requests the last rows at the end of
-        the input, once."""
-        kernel, body = self.kernel, self.kernel.body
-        passed = passed_times(self.node)
-        latest = kernel.declare("latest", f"words({kernel.word('latest')}, {max(len(passed), 1)})")
-        read_punctuation(kernel)
-        with body.block(f"for p in range(u[{PUNCTUATIONS}]):"):
-            body.lines(
-                f"attribute = arrived[{PUNCTUATION_WORDS} * p]",
-                f"value = arrived[{PUNCTUATION_WORDS} * p + 1]",
-            )
-            with body.block(f"if attribute == {END_OF_INPUT}:"):
-                with body.block(f"if {kernel.word('finished')} == 0:"):
-                    body.lines(f"u[{PHASE}] = {_FINISH}", "status = 2", f"detail = {NEED_ROOM}")
-                body.line("continue")
-            partial = f"arrived[{PUNCTUATION_WORDS} * p + 2] >= 0"
-            with body.block(f"if {partial} or value == {INFINITY}:"):
-                body.line("continue")
-            for k, c in enumerate(passed):
-                with body.block(f"if attribute == {c}:"):
-                    body.line(f"{latest}[{k}] = max({latest}[{k}], value)")
-
-    def _passed(self) -> list[Code | Lazy]:
-        """The columns of the input for the row ``at`` of the end: zeros for those that the output
-        does not have."""
-        kernel, rows, found = self.kernel, self._rows_made(), list[Code | Lazy]()
-        for c, f in enumerate(self.node.input.schema):
-            if c not in self.node.columns:
-                found.append(Code(zero(f.type), None))
-                continue
-            values, there = _slots(f"passed {c}")
-            view = VIEWS[f.type.storage]
-            of = kernel.declare(f"passed{c}", f"{view}({kernel.word(values)}, {rows})")
-            truth = " != 0" if f.type.storage == "bool" else ""
-            kernel.body.line(f"last{c} = {of}[uint64(at)]{truth}")
-            if not f.nullable:
-                found.append(Code(f"last{c}", None))
-                continue
-            mask = kernel.declare(f"passed_there{c}", f"as_u8({kernel.word(there)}, {rows})")
-            kernel.body.line(f"last_there{c} = {mask}[uint64(at)] != 0")
-            found.append(Code(f"last{c}", f"last_there{c}"))
-        return found
-
-    def _rows_made(self) -> str:
-        """The number of rows that are emitted for the rows behind ``base``."""
-        kernel = self.kernel
-        base, through = (kernel.declare(name, kernel.word(name)) for name in ("base", "through"))
-        kernel.declare("firsts", f"words({kernel.word('firsts')}, {through} - {base} + 1)")
-        return kernel.declare("rows_made", f"firsts[uint64({through} - {base})]")
-
-    def find(self) -> None:
-        kernel, body = self.kernel, self.kernel.body
-        self._rows_made()
-        failed = kernel.declare("failed", kernel.word("failed"))
-        with body.block(f"if i == {failed}:"):
-            body.lines("status = 3", "detail_row = i", "break")
-        with body.block("if i >= through:"):
-            body.lines("status = 2", f"detail = {NEED_ROOM}", "break")
-        body.line("place = uint64(i - base)")
-        body.lines("begin = firsts[place]", "end = firsts[place + uint64(1)]")
-
-    def partner(self) -> list[Code | Lazy]:
-        kernel, rows = self.kernel, self._rows_made()
-        made = list[Code | Lazy]()
-        for k, kind in enumerate(self.partners):
-            values, there = _slots(f"made {k}")
-            of = kernel.declare(f"made{k}", f"{VIEWS[kind.storage]}({kernel.word(values)}, {rows})")
-            mask = kernel.declare(f"there{k}", f"as_u8({kernel.word(there)}, {rows})")
-            truth = " != 0" if kind.storage == "bool" else ""
-            kernel.body.lines(f"value{k} = {of}[uint64(at)]{truth}")
-            kernel.body.lines(f"known{k} = {mask}[uint64(at)] != 0")
-            made.append(Code(f"value{k}", f"known{k}"))
-        return made
-
-
-def _slots(column: str) -> tuple[str, str]:
-    """The names of the arrays with the values of a column of the result, and with 0 for its
-    NULLs."""
-    return column, f"{column} there"
-
-
-def passed_times(node: ProcessExec) -> list[int]:
-    """The columns of the input with a watermark that are in the output and are no key."""
-    found = set(node.forwarded(node.input.progressing).values())
-    return sorted(found - set(node.partition))
 
 
 def _saved(name: str) -> str:
@@ -256,9 +112,9 @@ class ProcessOperator(GeneratedOperator):
     def provide(self, morsel: Morsel) -> None:
         """Calls the function for the next rows. Raises RunError if what they emit takes too much
         memory, or TimeLimitError."""
-        if morsel.words[PHASE] == _FINISH:
+        if morsel.words[PHASE] == FINISH:
             self._finish()
-            morsel.words[PHASE] = _FINISHING
+            morsel.words[PHASE] = FINISHING
             return
         first = int(morsel.words[CURSOR])
         last = min(first + self._batch, int(morsel.words[ROWS]))
@@ -418,7 +274,7 @@ class ProcessOperator(GeneratedOperator):
             if dtype.kind == "i":
                 limits = np.iinfo(dtype)
                 values = np.clip(values, limits.min, limits.max)
-            name, there = _slots(f"passed {c}")
+            name, there = slots(f"passed {c}")
             self._keep(name, values, dtype)
             self._keep(there, np.ones(places.size) if valid is None else valid, np.uint8)
 
@@ -429,7 +285,7 @@ class ProcessOperator(GeneratedOperator):
         count = firsts[-1]
         kinds = (kind for _, kind in self.node.function.returns)
         for k, (kind, given) in enumerate(zip(kinds, self._calls.values, strict=True)):
-            values, there = _slots(f"made {k}")
+            values, there = slots(f"made {k}")
             found = given[:count]  # a function that fails has emitted more
             mask = np.array([v is not None for v in found], np.uint8)
             self._keep(there, mask)
@@ -457,7 +313,7 @@ class ProcessOperator(GeneratedOperator):
         return ErrorSite(kind, self._failure, self.node.pos, again)
 
     def refused_kind(self, morsel: Morsel) -> str:
-        return "bad_results" if morsel.words[PHASE] >= _FINISH else "bad"
+        return "bad_results" if morsel.words[PHASE] >= FINISH else "bad"
 
     @property
     def fails_by_row(self) -> bool:
