@@ -5,8 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from cql.executor.jit.decorators import cfunc, njit
-from cql.executor.kernels.drive.passing import send
+from cql.executor.jit.decorators import cfunc
 from cql.executor.kernels.lib.memory import words
 from cql.executor.kernels.morsel_layout import (
     CAPACITY,
@@ -14,22 +13,15 @@ from cql.executor.kernels.morsel_layout import (
     DETAIL,
     DETAIL_ROW,
     DONE,
-    END_OF_INPUT,
-    EPOCH,
     HEADER,
-    IDLE,
-    LATE_ROWS,
     NEED,
     OUT,
     OUTPUT_FULL,
-    PUNCTUATION_ADDRESS,
-    PUNCTUATION_WORDS,
-    PUNCTUATIONS,
     ROWS,
-    SEQUENCE,
     SERIAL,
 )
 from cql.executor.kernels.signals.layout import LENGTH, SEGMENT
+from cql.executor.kernels.signals.outputs import begin, pass_ends
 from cql.executor.kernels.signals.segments import moved, note_young
 
 # Descriptor.
@@ -46,29 +38,13 @@ NEED_STORE = 0
 NEED_AS_LONG = 1
 
 
-@njit("void(int64[::1], int64[::1])", nogil=True, cache=True)
-def pass_ends(u: Any, o: Any) -> None:
-    """Passes the end of the input on, and that it is idle. The times of samples need no
-    punctuation."""
-    count, n = u[PUNCTUATIONS], 0
-    arrived = words(u[PUNCTUATION_ADDRESS], PUNCTUATION_WORDS * count)
-    leaving = words(o[PUNCTUATION_ADDRESS], PUNCTUATION_WORDS * count)
-    for p in range(count):
-        attribute = arrived[PUNCTUATION_WORDS * p]
-        if attribute in (END_OF_INPUT, IDLE):
-            n = send(leaving, n, attribute, arrived[PUNCTUATION_WORDS * p + 1])
-    o[PUNCTUATIONS] = n
-
-
 @cfunc("int64(int64, int64)", nopython=True, cache=True)
 def concat(desc: Any, morsel: Any) -> Any:
     d = words(desc, WORDS)
     channels = d[CHANNELS]
     u = words(morsel, HEADER + 2 * channels)
     o = words(u[OUT], HEADER + 2 * channels)
-    o[SERIAL], o[EPOCH], o[LATE_ROWS] = u[SERIAL], u[EPOCH], 0
-    if o[ROWS] == 0:
-        o[SEQUENCE] = d[ROWS_OUT]
+    begin(u, o, d[ROWS_OUT])
     while u[CURSOR] < u[ROWS]:
         r, j = u[CURSOR], o[ROWS]
         if j == o[CAPACITY]:
@@ -91,5 +67,5 @@ def concat(desc: Any, morsel: Any) -> Any:
             d[FOLLOWING] += n
         d[ROWS_IN] += 1
         u[CURSOR] = r + 1
-    pass_ends(u, o)
+    pass_ends(u, o, 0)
     return DONE

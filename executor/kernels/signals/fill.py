@@ -11,18 +11,14 @@ from cql.executor.kernels.morsel_layout import (
     CAPACITY,
     CURSOR,
     DONE,
-    EPOCH,
     HEADER,
-    LATE_ROWS,
     NEED,
     OUT,
     OUTPUT_FULL,
     PHASE,
     ROWS,
-    SEQUENCE,
     SERIAL,
 )
-from cql.executor.kernels.signals.concat import pass_ends
 from cql.executor.kernels.signals.gaps import samples_in
 from cql.executor.kernels.signals.kept import address_of, clock_of, number_of
 from cql.executor.kernels.signals.layout import (
@@ -33,6 +29,7 @@ from cql.executor.kernels.signals.layout import (
     START,
 )
 from cql.executor.kernels.signals.of_segments.values import segment_real_sample, segment_sample
+from cql.executor.kernels.signals.outputs import begin, pass_ends
 from cql.executor.kernels.signals.segments import (
     flat,
     make,
@@ -189,9 +186,7 @@ def fill(desc: Any, morsel: Any) -> Any:
     d = words(desc, FIRST + channels)
     u = words(morsel, HEADER + 2 * channels)
     o = words(u[OUT], HEADER + 2 * channels)
-    o[SERIAL], o[EPOCH], o[LATE_ROWS] = u[SERIAL], u[EPOCH], 0
-    if o[ROWS] == 0:
-        o[SEQUENCE] = d[ROWS_OUT]
+    begin(u, o, d[ROWS_OUT])
     while u[CURSOR] < u[ROWS]:
         r = u[CURSOR]
         g = words(u[HEADER], r + 1)[r]
@@ -215,5 +210,5 @@ def fill(desc: Any, morsel: Any) -> Any:
         d[ROWS_IN] += 1
         u[PHASE] = 0
         u[CURSOR] = r + 1
-    pass_ends(u, o)
+    pass_ends(u, o, 0)
     return DONE

@@ -11,21 +11,16 @@ from cql.executor.kernels.morsel_layout import (
     CAPACITY,
     CURSOR,
     DONE,
-    END_OF_INPUT,
-    EPOCH,
     HEADER,
-    IDLE,
     OUT,
     OUTPUT_FULL,
     PUNCTUATION_ADDRESS,
     PUNCTUATION_WORDS,
-    PUNCTUATIONS,
     ROWS,
-    SEQUENCE,
-    SERIAL,
 )
 from cql.executor.kernels.signals.kept import clock_of
 from cql.executor.kernels.signals.layout import LENGTH, SEGMENT, START
+from cql.executor.kernels.signals.outputs import begin, pass_ends
 from cql.executor.kernels.signals.timebase import PER, RATE, SECOND, TIMEBASE, time_of
 
 # Descriptor.
@@ -56,26 +51,18 @@ def samples_in(clock: int, time: int) -> int:
 
 @njit("void(int64[::1], int64[::1], int64[::1])", nogil=True, cache=True)
 def _punctuate(d: Any, u: Any, o: Any) -> None:
-    count, n = u[PUNCTUATIONS], 0
-    leaving = words(o[PUNCTUATION_ADDRESS], PUNCTUATION_WORDS * (count + 2))
+    leaving, n = words(o[PUNCTUATION_ADDRESS], 2 * PUNCTUATION_WORDS), 0
     if d[OPEN] != 0:
         n = send(leaving, n, GAP_START, d[DUE] // _MICROSECOND)
         n = send(leaving, n, GAP_END, d[DUE] // _MICROSECOND)
-    arrived = words(u[PUNCTUATION_ADDRESS], PUNCTUATION_WORDS * count)
-    for p in range(count):
-        attribute = arrived[PUNCTUATION_WORDS * p]
-        if attribute in (END_OF_INPUT, IDLE):
-            n = send(leaving, n, attribute, arrived[PUNCTUATION_WORDS * p + 1])
-    o[PUNCTUATIONS] = n
+    pass_ends(u, o, n)
 
 
 @cfunc("int64(int64, int64)", nopython=True, cache=True)
 def gaps(desc: Any, morsel: Any) -> Any:
     d, u = words(desc, WORDS), words(morsel, HEADER + 2)
     o = words(u[OUT], HEADER + 2 * _COLUMNS)
-    o[SERIAL], o[EPOCH] = u[SERIAL], u[EPOCH]
-    if o[ROWS] == 0:
-        o[SEQUENCE] = d[ROWS_OUT]
+    begin(u, o, d[ROWS_OUT])
     while u[CURSOR] < u[ROWS]:
         r = u[CURSOR]
         g = words(u[HEADER], r + 1)[r]

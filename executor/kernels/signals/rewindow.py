@@ -19,9 +19,7 @@ from cql.executor.kernels.morsel_layout import (
     CURSOR,
     DONE,
     END_OF_INPUT,
-    EPOCH,
     HEADER,
-    IDLE,
     NEED,
     OUT,
     OUTPUT_FULL,
@@ -30,11 +28,11 @@ from cql.executor.kernels.morsel_layout import (
     PUNCTUATION_WORDS,
     PUNCTUATIONS,
     ROWS,
-    SEQUENCE,
     SERIAL,
 )
 from cql.executor.kernels.signals.kept import address_of, clock_of, number_of
 from cql.executor.kernels.signals.layout import LENGTH, MOST_SAMPLES, SEGMENT, START
+from cql.executor.kernels.signals.outputs import begin, pass_ends
 from cql.executor.kernels.signals.segments import (
     append,
     are_adjacent,
@@ -254,8 +252,7 @@ def _end_run(d: Any, u: Any, o: Any) -> int:
 @njit("void(int64[::1], int64[::1], int64[::1])", nogil=True, cache=True)
 def _punctuate(d: Any, u: Any, o: Any) -> None:
     """Says from which times on windows follow, and passes the end of the input on."""
-    count, n = u[PUNCTUATIONS], 0
-    leaving = words(o[PUNCTUATION_ADDRESS], PUNCTUATION_WORDS * (count + 3))
+    leaving, n = words(o[PUNCTUATION_ADDRESS], 3 * PUNCTUATION_WORDS), 0
     if d[FIRST] >= 0:
         g, k = _held(d, 0), d[WINDOW]
         start, stop = _starts(d, g, k), _stops(d, g, k, _end(d, g, k))
@@ -273,12 +270,7 @@ def _punctuate(d: Any, u: Any, o: Any) -> None:
         n = send(leaving, n, d[CHANNELS], start)
         n = send(leaving, n, d[CHANNELS] + 1, stop)
         n = send(leaving, n, d[CHANNELS] + 2, stop - 1)
-    arrived = words(u[PUNCTUATION_ADDRESS], PUNCTUATION_WORDS * count)
-    for p in range(count):
-        attribute = arrived[PUNCTUATION_WORDS * p]
-        if attribute in (END_OF_INPUT, IDLE):
-            n = send(leaving, n, attribute, arrived[PUNCTUATION_WORDS * p + 1])
-    o[PUNCTUATIONS] = n
+    pass_ends(u, o, n)
 
 
 @njit("boolean(int64[::1])", nogil=True, cache=True)
@@ -296,9 +288,7 @@ def rewindow(desc: Any, morsel: Any) -> Any:
     d = words(desc, FIRST + channels)
     u = words(morsel, HEADER + 2 * channels)
     o = words(u[OUT], HEADER + 2 * (channels + 3))
-    o[SERIAL], o[EPOCH] = u[SERIAL], u[EPOCH]
-    if o[ROWS] == 0:
-        o[SEQUENCE] = d[ROWS_OUT]
+    begin(u, o, d[ROWS_OUT])
     while u[CURSOR] < u[ROWS]:
         r = u[CURSOR]
         if u[PHASE] == 0:

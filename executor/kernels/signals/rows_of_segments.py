@@ -11,23 +11,17 @@ from cql.executor.kernels.morsel_layout import (
     CAPACITY,
     CURSOR,
     DONE,
-    END_OF_INPUT,
-    EPOCH,
     HEADER,
-    IDLE,
-    LATE_ROWS,
     OUT,
     OUTPUT_FULL,
     PUNCTUATION_ADDRESS,
     PUNCTUATION_WORDS,
-    PUNCTUATIONS,
     ROWS,
-    SEQUENCE,
-    SERIAL,
     SUB,
 )
 from cql.executor.kernels.signals.kept import clock_of
 from cql.executor.kernels.signals.layout import BASE, LENGTH, SEGMENT, START
+from cql.executor.kernels.signals.outputs import begin, pass_ends
 from cql.executor.kernels.signals.segments import copy_out, sample_bytes
 from cql.executor.kernels.signals.timebase import time_of
 
@@ -71,16 +65,10 @@ def _write(d: Any, u: Any, o: Any, r: int, n: int) -> None:
 
 @njit("void(int64[::1], int64[::1], int64[::1])", nogil=True, cache=True)
 def _punctuate(d: Any, u: Any, o: Any) -> None:
-    count, n = u[PUNCTUATIONS], 0
-    leaving = words(o[PUNCTUATION_ADDRESS], PUNCTUATION_WORDS * (count + 1))
+    leaving, n = words(o[PUNCTUATION_ADDRESS], 1 * PUNCTUATION_WORDS), 0
     if d[OPEN] != 0:
         n = send(leaving, n, d[TIME], d[LATEST])
-    arrived = words(u[PUNCTUATION_ADDRESS], PUNCTUATION_WORDS * count)
-    for p in range(count):
-        attribute = arrived[PUNCTUATION_WORDS * p]
-        if attribute in (END_OF_INPUT, IDLE):
-            n = send(leaving, n, attribute, arrived[PUNCTUATION_WORDS * p + 1])
-    o[PUNCTUATIONS] = n
+    pass_ends(u, o, n)
 
 
 @cfunc("int64(int64, int64)", nopython=True, cache=True)
@@ -89,9 +77,7 @@ def rows_of_segments(desc: Any, morsel: Any) -> Any:
     d = words(desc, FIRST + 2 * columns)
     u = words(morsel, HEADER + 2 * d[CHANNELS])
     o = words(u[OUT], HEADER + 2 * columns)
-    o[SERIAL], o[EPOCH], o[LATE_ROWS] = u[SERIAL], u[EPOCH], 0
-    if o[ROWS] == 0:
-        o[SEQUENCE] = d[ROWS_OUT]
+    begin(u, o, d[ROWS_OUT])
     while u[CURSOR] < u[ROWS]:
         r = u[CURSOR]
         length = words(words(u[HEADER], r + 1)[r], SEGMENT)[LENGTH]

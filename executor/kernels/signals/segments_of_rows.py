@@ -6,28 +6,20 @@ from __future__ import annotations
 from typing import Any
 
 from cql.executor.jit.decorators import cfunc
-from cql.executor.kernels.drive.passing import send
 from cql.executor.kernels.lib.memory import words
 from cql.executor.kernels.morsel_layout import (
     CAPACITY,
     DONE,
-    END_OF_INPUT,
-    EPOCH,
     HEADER,
-    IDLE,
-    LATE_ROWS,
     NEED,
     OUT,
     OUTPUT_FULL,
     PHASE,
-    PUNCTUATION_ADDRESS,
-    PUNCTUATION_WORDS,
-    PUNCTUATIONS,
     ROWS,
-    SEQUENCE,
     SERIAL,
     SUB,
 )
+from cql.executor.kernels.signals.outputs import begin, pass_ends
 from cql.executor.kernels.signals.segments import note_young
 
 CHANNELS = 0
@@ -44,9 +36,7 @@ def segments_of_rows(desc: Any, morsel: Any) -> Any:
     channels = d[CHANNELS]
     u = words(morsel, HEADER)
     o = words(u[OUT], HEADER + 2 * channels)
-    o[SERIAL], o[EPOCH], o[LATE_ROWS] = u[SERIAL], u[EPOCH], 0
-    if o[ROWS] == 0:
-        o[SEQUENCE] = d[ROWS_OUT]
+    begin(u, o, d[ROWS_OUT])
     if u[ROWS] > 0:
         if u[PHASE] == 0:
             return NEED
@@ -63,12 +53,5 @@ def segments_of_rows(desc: Any, morsel: Any) -> Any:
             d[ROWS_OUT] += 1
             u[SUB] += 1
         d[ROWS_IN] += u[ROWS]
-    arrived = words(u[PUNCTUATION_ADDRESS], PUNCTUATION_WORDS * u[PUNCTUATIONS])
-    leaving = words(o[PUNCTUATION_ADDRESS], PUNCTUATION_WORDS * u[PUNCTUATIONS])
-    n = 0
-    for p in range(u[PUNCTUATIONS]):
-        attribute = arrived[PUNCTUATION_WORDS * p]
-        if attribute in (END_OF_INPUT, IDLE):
-            n = send(leaving, n, attribute, arrived[PUNCTUATION_WORDS * p + 1])
-    o[PUNCTUATIONS] = n
+    pass_ends(u, o, 0)
     return DONE

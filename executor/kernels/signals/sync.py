@@ -21,7 +21,6 @@ from cql.executor.kernels.morsel_layout import (
     DETAIL_ROW,
     DONE,
     END_OF_INPUT,
-    EPOCH,
     HEADER,
     INFINITY,
     LATE_ROW_ADDRESS,
@@ -37,7 +36,6 @@ from cql.executor.kernels.morsel_layout import (
     PUNCTUATION_WORDS,
     PUNCTUATIONS,
     ROWS,
-    SEQUENCE,
     SERIAL,
 )
 from cql.executor.kernels.order.row_slab import (
@@ -61,6 +59,7 @@ from cql.executor.kernels.order.sort_keys import (
 )
 from cql.executor.kernels.signals.kept import address_of, clock_of, number_of
 from cql.executor.kernels.signals.layout import LENGTH, MOST_SAMPLES, SEGMENT, START
+from cql.executor.kernels.signals.outputs import begin
 from cql.executor.kernels.signals.segments import (
     append,
     are_adjacent,
@@ -418,10 +417,8 @@ def sync(desc: Any, morsel: Any) -> Any:
     width = HEADER + 2 * (d[COLUMNS] + d[CHANNELS])
     u = words(morsel, width)
     o = words(u[OUT], width)
-    o[SERIAL], o[EPOCH] = u[SERIAL], u[EPOCH]
+    begin(u, o, d[ROWS_OUT])
     first = o[ROWS]
-    if first == 0:
-        o[SEQUENCE] = d[ROWS_OUT]
     if u[PHASE] == 0:
         if u[PORT] == 0:
             if d[SLOTS] - d[HELD] < u[ROWS]:

@@ -17,10 +17,8 @@ from cql.executor.kernels.morsel_layout import (
     DETAIL,
     DONE,
     END_OF_INPUT,
-    EPOCH,
     HEADER,
     INFINITY,
-    LATE_ROWS,
     NEED,
     OUT,
     OUTPUT_FULL,
@@ -30,11 +28,11 @@ from cql.executor.kernels.morsel_layout import (
     PUNCTUATION_WORDS,
     PUNCTUATIONS,
     ROWS,
-    SEQUENCE,
     SERIAL,
 )
 from cql.executor.kernels.signals.kept import address_of, clock_of, number_of
 from cql.executor.kernels.signals.layout import BASE, LENGTH, MOST_SAMPLES, SEGMENT, START
+from cql.executor.kernels.signals.outputs import begin
 from cql.executor.kernels.signals.segments import (
     append,
     are_adjacent,
@@ -248,9 +246,7 @@ def zip_signals(desc: Any, morsel: Any) -> Any:
     width = HEADER + 2 * (d[CHANNELS] + d[CHANNELS + 1])
     u = words(morsel, width)
     o = words(u[OUT], width)
-    o[SERIAL], o[EPOCH], o[LATE_ROWS] = u[SERIAL], u[EPOCH], 0
-    if o[ROWS] == 0:
-        o[SEQUENCE] = d[ROWS_OUT]
+    begin(u, o, d[ROWS_OUT])
     if u[PHASE] == 0:
         while u[CURSOR] < u[ROWS]:
             if _take(d, u, u[PORT], u[CURSOR]) != DONE:
