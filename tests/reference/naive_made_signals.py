@@ -33,11 +33,11 @@ def filled(node: Fill, rows: Sequence[Row]) -> Iterator[Row]:
     made, due = Runs(), 0
     kinds = [node.schema[c].type for c in node.channels]
     for run in runs_of(node.input, node, rows):
-        begins, n = _nanoseconds(run[0]), 0
+        begins, n = run[0].nanoseconds(), 0
         if made and begins > due:
-            late = max(begins - _nanoseconds(made[-1][-1], 1), 0)
+            late = max(begins - made[-1][-1].nanoseconds(1), 0)
             n = math.floor(late * run[0].rate / _SECOND + Fraction(1, 2))
-        due = _nanoseconds(run[-1], 1)
+        due = run[-1].nanoseconds(1)
         if not made or n > node.longest:
             made.append(list(run))
             continue
@@ -63,10 +63,6 @@ def _between(kind: DataType, before: Any, behind: Any, part: int, n: int) -> Any
         return to_float32(exact) if kind.kind is Kind.FLOAT else exact
     low, high = min(before, behind), max(before, behind)
     return high if exact >= float(high) else low if exact <= float(low) else round(exact)
-
-
-def _nanoseconds(sample: Sample, ahead: int = 0) -> int:
-    return math.floor(1000 * sample.exact(ahead))
 
 
 def _row(sample: Sample, channels: Sequence[int], time: int | None) -> SampleRow:
@@ -112,6 +108,6 @@ def _shift(sample: Sample, other: Sample, half: int) -> int:
     that one."""
     begin = 1000 * sample.origin - half
     number = math.floor((begin - 1000 * other.origin) * other.rate / _SECOND) - 2
-    while _nanoseconds(replace(other, number=number)) < begin:
+    while replace(other, number=number).nanoseconds() < begin:
         number += 1
     return other.number - number - sample.number

@@ -39,6 +39,10 @@ class Sample:
         """The time in microseconds, rounded down; ``ahead`` samples later."""
         return math.floor(self.exact(ahead))
 
+    def nanoseconds(self, ahead: int = 0) -> int:
+        """The same in nanoseconds."""
+        return math.floor(1000 * self.exact(ahead))
+
     def exact(self, ahead: int = 0) -> Fraction:
         return self.origin + (self.number + ahead) * _SECOND / self.rate
 
@@ -57,7 +61,7 @@ class Segment(tuple[Any, ...]):
 
     def time_of(self, number: int) -> int:
         """In nanoseconds."""
-        return math.floor(1000 * self.first.exact(number))
+        return self.first.nanoseconds(number)
 
 
 def _segments(inside: Sequence[Sample]) -> tuple[Segment, ...]:
@@ -117,12 +121,12 @@ def rewindowed(node: Rewindow, rows: Sequence[Row]) -> Iterator[Row]:
             firsts = range(0, len(run), node.slide)
             spans = [_counted(run[k : k + node.size], node.size) for k in firsts]
         for inside, start, end in spans:
-            whole = run[0].time() <= start and run[-1].time(1) >= end
+            lead = node.by_time and 1000 * start < run[0].nanoseconds()
+            whole = not lead and run[-1].time(1) >= end
             if whole if node.by_time else len(inside) == node.size:
                 covered |= {s.number for s in inside}
                 yield _window(inside, node, start, end)
             elif node.rests:
-                lead = start < run[0].time()
                 rest = [s for s in inside if s.number not in covered]
                 if lead:  # but what the next window has
                     rest = [s for s in rest if s.time() < start + node.slide]
