@@ -1,7 +1,8 @@
 """Random queries whose runs stop at random morsels and continue from checkpoints, under random
 runtimes.
 
-``pytest tests/fuzz/test_random_run_checkpoints.py --full`` runs 29,500 cases.
+``pytest tests/fuzz/test_random_run_checkpoints.py --full`` runs 29,500 cases, each as it was and
+with other partitions: TRIES for each query and its rows, with other stops, texts and runtimes.
 """
 
 from __future__ import annotations
@@ -53,6 +54,7 @@ FULL = {
     "signals": (3_000, 75),
 }
 TURNS = 25
+TRIES = 8
 MOST_FAILURES = 5
 AnyCase = Case | UpdateCase | SignalCase
 MAKE: dict[str, Callable[[int, int], AnyCase]] = {
@@ -69,9 +71,9 @@ MAKE: dict[str, Callable[[int, int], AnyCase]] = {
 }
 
 
-def outcome(case: AnyCase, elsewhere: bool) -> str:
-    """``same``, or why there was nothing to compare. ``elsewhere``: the run continues with other
-    partitions."""
+def outcomes(case: AnyCase, elsewhere: bool, tries: int) -> Counter[str]:
+    """How many of the ``tries`` were the ``same``, or why there was nothing to compare.
+    ``elsewhere``: the run continues with other partitions."""
     choice = random.Random(f"run checkpoint {case.seed}")
     small = case.piecewise or choice.random() < 0.5
     with (
@@ -84,24 +86,27 @@ def outcome(case: AnyCase, elsewhere: bool) -> str:
         try:
             plan = plan_of(session, case.text, **case.params)
         except CqlError:
-            return "refused"
+            return Counter({"refused": tries})
         plans = [(plan, dict(session.settings))]
         if elsewhere:
             if any(map(keeps_partitions, walk(plan.root))):
-                return "keeps its partitions"
+                return Counter({"keeps its partitions": tries})
             plans = list(divided(session, case))
-        try:
-            stops = choice.choice((1, 2, 3))
-            made = stop_and_continue(
-                *choice.choice(plans),
-                choice,
-                stops=stops,
-                others=plans,
-                partitions_differ=elsewhere,
-            )
-        except NotSupportedError:
-            return "not saved yet"
-    return "same" if made else "never stopped"
+        found: Counter[str] = Counter()
+        for _ in range(tries):
+            try:
+                made = stop_and_continue(
+                    *choice.choice(plans),
+                    choice,
+                    stops=choice.choice((1, 2, 3)),
+                    others=plans,
+                    partitions_differ=elsewhere,
+                )
+            except NotSupportedError:
+                found["not saved yet"] += 1
+            else:
+                found["same" if made else "never stopped"] += 1
+    return found
 
 
 def _session(case: AnyCase) -> AbstractContextManager[Session]:
@@ -136,16 +141,17 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 @pytest.mark.parametrize("kind", MAKE)
 def test_random_runs_continue(kind: str, elsewhere: bool, turn: int, full: bool, seed: int) -> None:
     count, shapes = (n // TURNS for n in FULL[kind]) if full else (3, 1)
-    outcomes: Counter[str] = Counter()
+    tries = TRIES if full else 1
+    found: Counter[str] = Counter()
     failed = list[str]()
-    for i in range(count):
+    for i in range(count // tries):
         case = MAKE[kind](turn * shapes + i % shapes, seed + i // shapes)
         try:
-            outcomes[outcome(case, elsewhere)] += 1
+            found += outcomes(case, elsewhere, tries)
         except AssertionError as error:
             failed.append(f"{error}\n{case.describe()}")
             if len(failed) == MOST_FAILURES:
                 break
-    print(dict(outcomes))
+    print(dict(found))
     assert not failed, "\n\n".join(failed)
-    assert outcomes["same"] >= count // (4 if elsewhere else 2)
+    assert found["same"] >= count // (4 if elsewhere else 2)
