@@ -16,8 +16,8 @@ import pyarrow as pa
 
 from cql.base.model import Schema
 from cql.base.types import Kind
-from cql.catalog import debezium
-from cql.catalog.changelog_relation import as_changes
+from cql.catalog.changelogs import debezium
+from cql.catalog.changelogs.relation import as_changes
 from cql.catalog.convert import pick
 from cql.catalog.files.follow import FollowSource
 from cql.catalog.files.formats import NAMES

@@ -1,4 +1,4 @@
-"""Files of Debezium envelopes, read as flat columns (``catalog.debezium``)."""
+"""Files of Debezium envelopes, read as flat columns (``catalog.changelogs.debezium``)."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from cql.base.model import Field
+from cql.catalog.changelogs.debezium import SIDES, flat_batch, flat_lines, flat_schema
 from cql.catalog.convert import Column
-from cql.catalog.debezium import SIDES, flat_batch, flat_lines, flat_schema
 from cql.catalog.files.formats import Format
 from cql.catalog.files.json_lines import JsonFormat, members
 from cql.catalog.files.text import Wanted, single

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from cql.base.model import Schema
-from cql.catalog.changelog_relation import as_changes
+from cql.catalog.changelogs.relation import as_changes
 from cql.catalog.local import check_spec
 from cql.catalog.options import Options
 from cql.catalog.prefetch import Prefetch

@@ -281,7 +281,7 @@ def _over_envelopes(
     options: Mapping[str, Any],
 ) -> tuple[DataSource, StreamSpec]:
     """The source over Debezium envelopes, with flat rows, and the declaration."""
-    from cql.catalog import debezium
+    from cql.catalog.changelogs import debezium
 
     over = catalog.local.source_over
     if isinstance(data, str | os.PathLike):

@@ -492,7 +492,7 @@ class Session(Registering, Pushing, Viewing):
     def _schema_of(self, name: str | Name) -> Schema | None:
         """The columns of a stream, table or view (``'db.t'`` or its parts); None for an unknown
         name."""
-        from cql.catalog.changelog_relation import ChangelogRelation
+        from cql.catalog.changelogs.relation import ChangelogRelation
 
         name = name if isinstance(name, tuple) else parts_of(name)
         relation = None

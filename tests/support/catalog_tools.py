@@ -42,13 +42,14 @@ class FakeClock:
 def blocks_of_eight() -> Iterator[None]:
     """Sets the block size to 8 rows and the group that is searched for bad rows to 4 rows, so that
     little data reaches every cut."""
-    from cql.catalog import blocks, changelog
+    from cql.catalog import blocks
+    from cql.catalog.changelogs import sources
     from cql.catalog.files import text
     from cql.catalog.memory import iterables, rows
     from cql.executor import protocols
 
     with pytest.MonkeyPatch.context() as patch:
-        for module in (blocks, iterables, changelog):
+        for module in (blocks, iterables, sources):
             patch.setattr(module, "BLOCK_ROWS", 8)
         patch.setattr(protocols, "BLOCK_SAMPLES", 8)
         for other in (rows, text, blocks, iterables):

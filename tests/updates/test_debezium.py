@@ -17,7 +17,7 @@ import pytest
 import cql
 from cql.base.model import Field, Schema
 from cql.base.types import INT, STRING, TIMESTAMP
-from cql.catalog.debezium import flat_lines, stored_schema
+from cql.catalog.changelogs.debezium import flat_lines, stored_schema
 from cql.catalog.files.envelopes import EnvelopeLines, of_envelopes
 from cql.catalog.files.json_lines import JsonFormat, members
 from cql.catalog.files.text import Wanted

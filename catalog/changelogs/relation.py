@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from cql.base.model import Field, Schema
 from cql.base.types import BIGINT
-from cql.catalog import debezium
-from cql.catalog.changelog import ChangelogSource, CodeDecoder, Decoder
+from cql.catalog.changelogs import debezium
+from cql.catalog.changelogs.sources import ChangelogSource, CodeDecoder, Decoder
 from cql.catalog.read_relation import ReadRelation
 from cql.executor.protocols import Source
 from cql.planner.nodes.catalog import CHANGE, Relation, Statistics

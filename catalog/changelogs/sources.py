@@ -1,9 +1,9 @@
 """Streams whose rows are changes: their sources, which tell of each row what it does.
 
 A source gives rows with operation codes (``CHANGELOG BY op``) or Debezium envelopes, flattened
-(``catalog.debezium``). ``ChangelogSource`` gives the rows that enter and leave: the columns of the
-stream and CHANGE, the number of copies that enter (or, below zero, leave). With UPDATE KEY a row
-that leaves is known by its key: the other columns may be NULL.
+(``debezium``). ``ChangelogSource`` gives the rows that enter and leave: the columns of the stream
+and CHANGE, the number of copies that enter (or, below zero, leave). With UPDATE KEY a row that
+leaves is known by its key: the other columns may be NULL.
 """
 
 from __future__ import annotations

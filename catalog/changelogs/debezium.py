@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from cql.base.model import Field, Punctuation, Schema
 from cql.base.types import BIGINT, STRING
-from cql.catalog.changelog import KNOWN, Changes, missing, weights_of
+from cql.catalog.changelogs.sources import KNOWN, Changes, missing, weights_of
 from cql.catalog.convert import Column, find_name
 from cql.catalog.sources import as_table
 from cql.errors import CatalogError
