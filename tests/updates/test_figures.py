@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from benchmarks import figure, update_windows, updates
+from benchmarks import figure, update_queue, update_windows, updates
 from benchmarks.figure import Figure
 from benchmarks.update_simulation import (
     COST,
@@ -312,7 +312,7 @@ def small() -> dict[str, Figure]:
         [updates.symbols(), updates.day(), updates.linecutting(10_000)],
         update_windows.figures(10_000),
         updates.memory(),
-        [updates.throughput(200_000, rounds=1)],
+        [update_queue.throughput(200_000, rounds=1)],
     )
     for source in sources:
         for each in source:
