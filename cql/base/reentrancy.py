@@ -20,11 +20,24 @@ P = ParamSpec("P")
 
 
 class _Turn:
-    """A lock that one thread at a time holds. ``over``: no thread may take the lock any more."""
+    """A lock that one thread at a time holds. ``over``: no thread may take the lock any more.
+
+    The lock knows the thread that holds it: an interrupt may come between the acquisition and the
+    next line of Python."""
 
     def __init__(self) -> None:
-        self.lock = threading.Lock()
+        self.lock = threading.RLock()
         self.over = False
+
+    @property
+    def is_mine(self) -> bool:
+        """Whether this thread holds the lock."""
+        return bool(self.lock._is_owned())  # type: ignore[attr-defined]
+
+    def give_back(self) -> None:
+        """Releases the lock if this thread holds it."""
+        if self.is_mine:
+            self.lock.release()
 
 
 class _Thread(threading.local):
@@ -47,36 +60,46 @@ class OneAtATime:
         self._turn = _Turn()
 
     def __enter__(self) -> None:
-        turn = self._take()
+        before = _thread.calls
         try:
-            _thread.calls = (*_thread.calls, (self, _Turn()))
+            self._take()
+            _thread.calls = (*before, (self, _Turn()))
         except BaseException:
-            turn.lock.release()
+            _thread.calls = before
+            self._within(before).give_back()
             raise
 
     def __exit__(self, *error: object) -> None:
-        calls = _thread.calls
-        _thread.calls = calls[:-1]
+        inner = _thread.calls[-1][1]
         try:
-            with calls[-1][1].lock:  # the nested calls have ended
-                calls[-1][1].over = True
+            with inner.lock:  # the nested calls have ended
+                inner.over = True
         finally:
-            self._within(_thread.calls).lock.release()
+            _end_call()
 
-    def _take(self) -> _Turn:
-        """Takes and returns the turn of the innermost call of this lock that has not ended.
+    def _take(self) -> None:
+        """Takes the turn of the innermost call of this lock that has not ended.
 
         A call may end while a background run that it started still makes nested calls: these take
         the turn of the next outer call."""
         while True:
             turn = self._within(_thread.calls)
-            acquire(turn.lock)
+            if not turn.is_mine:  # an interrupt may have come at the end of an earlier call
+                acquire(turn.lock)
             if not turn.over:
-                return turn
+                return
             turn.lock.release()
 
     def _within(self, calls: tuple[tuple[OneAtATime, _Turn], ...]) -> _Turn:
         return next((t for o, t in reversed(calls) if o is self and not t.over), self._turn)
+
+
+def _end_call() -> None:
+    """Ends the innermost call of this thread: the lock is free before the call is forgotten."""
+    *outer, (called, turn) = _thread.calls
+    turn.over = True
+    called._within(tuple(outer)).give_back()
+    _thread.calls = tuple(outer)
 
 
 def is_inside(run: object) -> bool:
@@ -86,19 +109,23 @@ def is_inside(run: object) -> bool:
 
 class Inside:
     """In the ``with`` block, this thread also computes for ``runs``. Every result passes through
-    one, so it is no generator."""
+    one, so it is no generator. Behind the block, calls have ended that an interrupt kept from
+    ending."""
 
-    __slots__ = ("_before", "_runs")
+    __slots__ = ("_before", "_calls", "_runs")
 
     def __init__(self, *runs: object) -> None:
         self._runs = runs
 
     def __enter__(self) -> None:
         self._before: frozenset[object] = _thread.runs
+        self._calls = len(_thread.calls)
         _thread.runs = self._before.union(self._runs)
 
     def __exit__(self, *_: object) -> None:
         _thread.runs = self._before
+        while len(_thread.calls) > self._calls:
+            _end_call()
 
 
 def stepped(run: object, items: Generator[T, None, None]) -> Generator[T, None, None]:

@@ -33,7 +33,7 @@ def interruptible(wait: Callable[[float | None], object], timeout: float | None 
             return False
 
 
-def acquire(lock: threading.Lock) -> None:
+def acquire(lock: threading.Lock | threading.RLock) -> None:
     """Acquires ``lock``."""
     if not lock.acquire(blocking=False):  # mostly free, and taken at each call of a function
         interruptible(lambda left: lock.acquire(timeout=-1 if left is None else left))
