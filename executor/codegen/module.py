@@ -83,7 +83,7 @@ LIBRARY = {
     "kernels.signals.of_segments.rates": (
         "segment_band_energy segment_haar segment_halves segment_resampled"
     ),
-    "kernels.signals.segments": "drop_young",
+    "kernels.signals.segments": "drop_samples",
     "kernels.signals.of_segments.times": "segment_sample_at segment_time",
     "kernels.signals.of_segments.transforms": "segment_hann segment_part",
     "kernels.windows.region_table": "tag_of",

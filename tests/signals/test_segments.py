@@ -12,9 +12,7 @@ import pytest
 
 from cql.errors import RunError
 from cql.executor.kernels.signals import segments
-from cql.executor.kernels.signals.layout import KINDS
 from cql.executor.kernels.signals.of_segments import values
-from cql.executor.morsel.egress import view_address
 from cql.executor.operators.signals.segment_store import Manager, Room, SegmentStore, Timebase
 from tests.support.signals.programs import STEPS, Program, check_empty, new_store
 
@@ -174,36 +172,6 @@ def test_too_many_young_segments() -> None:
     with pytest.raises(RunError, match="no room"):
         store.sweep(1)
     assert _references(store, a) == 2
-    store.close()
-
-
-def test_young_segments_that_are_dropped() -> None:
-    """Of the latest, the lines are free for the next ones; of an older one, its samples are."""
-    store, account = new_store(Manager.REFCOUNT_LAZY)
-    base = store.number_of(Timebase(Fraction(10))) << 4
-    kind = KINDS.index("float64")
-
-    def made(serial: int) -> int:
-        g = segments.make_young(store.address, base | kind, 0, 8, serial)
-        view_address(segments.flat(g), np.dtype(np.float64), 8)[:] = serial
-        return int(g)
-
-    first, *others = [made(n) for n in range(7)]
-    for g in (others[2], others[5], others[3]):
-        segments.drop_young(g)
-    assert store.counts["segments"] == 4
-    assert [made(n) for n in (7, 8)] == [others[3], others[5]]
-    segments.retain(others[1])
-    segments.drop_young(others[1])  # another has it
-    segments.drop_young(first)  # six have come since
-    assert store.length(first) == 0
-    assert (store.counts["segments"], store.counts["bytes"]) == (6, 5 * 64)
-    store.sweep(4)
-    assert store.samples(others[1]).tolist() == [2] * 8
-    assert store.counts["segments"] == 4
-    store.sweep(8)
-    store.release([others[1]])
-    check_empty(store, account)
     store.close()
 
 

@@ -152,7 +152,7 @@ def emit_segments(call: Call, args: Sequence[Code], valid: str | None, scope: Sc
                 valid = enough
         for name, arg in zip(names, call.args, strict=True):
             if isinstance(arg, Call) and arg.type.kind is Kind.SIGNAL and arg.fn in SEGMENTS:
-                scope.line(f"drop_young({name})")  # the call was its only reader
+                scope.line(f"drop_samples({name})")  # the call was its only reader
     if call.fn in _NONE:
         there = f"{value} != int64({_NONE[call.fn]})"
         valid = let(scope, there if valid is None else f"{valid} & ({there})", "v")

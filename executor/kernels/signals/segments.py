@@ -82,10 +82,6 @@ from cql.executor.kernels.signals.layout import (
     YOUNG_WORDS,
 )
 
-#: Young segments, from the latest on, among which ``drop_young`` looks for the one that goes: a
-#: function makes a segment before the one goes that it has read.
-_LATEST = 4
-
 
 @njit("int64(int64)", nogil=True, cache=True)
 def sample_bytes(base: int) -> int:
@@ -299,51 +295,17 @@ def _filled(q: Any, h: int, n: int) -> int:
     return data
 
 
-@njit("int64(int64[::1], int64, int64, int64)", nogil=True, cache=True)
-def _made(q: Any, base: int, start: int, n: int) -> int:
-    h = _segment(q, base, start, n)
-    if h != 0 and n > 0 and _filled(q, h, n) == 0:
-        return 0
-    return int(h)
-
-
-@njit(inline="always")
-def _young(q: Any, number: int) -> Any:
-    """The line of a young segment."""
-    return words(q[YOUNG] + 8 * YOUNG_WORDS * (number % q[MOST_SEGMENTS]), YOUNG_WORDS)
-
-
-@njit("void(int64[::1], int64, int64)", nogil=True, cache=True)
-def _note_young(q: Any, g: int, serial: int) -> None:
-    if q[NEXT_YOUNG] - q[FIRST_YOUNG] == q[MOST_SEGMENTS]:
-        q[FULL] = 1  # the segment stays until the store is closed
-        return
-    line = _young(q, q[NEXT_YOUNG])
-    line[SERIAL], line[MADE_SEGMENT] = serial, g
-    q[NEXT_YOUNG] += 1
-
-
-@njit("boolean(int64[::1], int64)", nogil=True, cache=True)
-def _leaves_the_young(q: Any, g: int) -> bool:
-    """Takes a segment out of the young ones if it is one of the latest."""
-    end = q[NEXT_YOUNG]
-    for number in range(end - 1, max(end - 1 - _LATEST, q[FIRST_YOUNG] - 1), -1):
-        if _young(q, number)[MADE_SEGMENT] == g:
-            for behind in range(number + 1, end):
-                _young(q, behind - 1)[:] = _young(q, behind)
-            q[NEXT_YOUNG] = end - 1
-            return True
-    return False
-
-
 # -- for callers -----------------------------------------------------------------------------------
 
 
 @njit("int64(int64, int64, int64, int64)", nogil=True, cache=True)
 def make(s: int, base: int, start: int, n: int) -> int:
     """A segment of ``n`` samples in a block of its own, which the caller fills (FLAT)."""
+    q = words(s, STORE)
     _lock(s)
-    h = _made(words(s, STORE), base, start, n)
+    h = _segment(q, base, start, n)
+    if h != 0 and n > 0 and _filled(q, h, n) == 0:
+        h = 0
     _unlock(s)
     return h
 
@@ -631,39 +593,28 @@ def note_young(g: int, serial: int) -> None:
     """Leaves the caller's reference to the store until the morsel with this serial number is
     through (``sweep``)."""
     s = words(g, SEGMENT)[OWNER]
-    _lock(s)
-    _note_young(words(s, STORE), g, serial)
-    _unlock(s)
-
-
-@njit("int64(int64, int64, int64, int64, int64)", nogil=True, cache=True)
-def make_young(s: int, base: int, start: int, n: int, serial: int) -> int:
-    """``make``, then ``note_young``."""
     q = words(s, STORE)
     _lock(s)
-    h = _made(q, base, start, n)
-    if h != 0:
-        _note_young(q, h, serial)
+    if q[NEXT_YOUNG] - q[FIRST_YOUNG] == q[MOST_SEGMENTS]:
+        q[FULL] = 1  # the segment stays until the store is closed
+    else:
+        at = q[YOUNG] + 8 * YOUNG_WORDS * (q[NEXT_YOUNG] % q[MOST_SEGMENTS])
+        line = words(at, YOUNG_WORDS)
+        line[SERIAL], line[MADE_SEGMENT] = serial, g
+        q[NEXT_YOUNG] += 1
     _unlock(s)
-    return h
 
 
 @njit("int64(int64)", nogil=True, cache=True)
-def drop_young(g: int) -> int:
-    """Gives a young segment back, which nobody reads any more; returns 0. Without it the segment
-    would stay until the morsel is through, and the next one would take memory that is not in the
-    cache."""
+def drop_samples(g: int) -> int:
+    """Gives the samples of a young segment back, which nobody reads any more; returns 0. Without
+    it they would stay until the morsel is through."""
     line = words(g, SEGMENT)
     s = line[OWNER]
     _lock(s)
     if line[REFERENCES] == 1 and line[FIRST] >= 0:
-        q = words(s, STORE)
-        if _leaves_the_young(q, g):
-            line[REFERENCES] = 0
-            _free(q, g)
-        else:
-            _drop_parts(q, g)
-            line[LENGTH] = 0
+        _drop_parts(words(s, STORE), g)
+        line[LENGTH] = 0
     _unlock(s)
     return 0
 
@@ -674,7 +625,8 @@ def sweep(s: int, through: int) -> None:
     q = words(s, STORE)
     _lock(s)
     while q[FIRST_YOUNG] < q[NEXT_YOUNG]:
-        line = _young(q, q[FIRST_YOUNG])
+        at = q[YOUNG] + 8 * YOUNG_WORDS * (q[FIRST_YOUNG] % q[MOST_SEGMENTS])
+        line = words(at, YOUNG_WORDS)
         if line[SERIAL] > through:
             break
         g = line[MADE_SEGMENT]

@@ -216,11 +216,11 @@ def segment_fft(g: int, serial: int) -> int:
     line = words(g, SEGMENT)
     n = line[LENGTH]
     if n == 0:
-        return given(g, new(g, COMPLEX, 0, serial))
+        return given(g, new(g, COMPLEX, 0), serial)
     half = n >> 1
     at, work = _by_pairs(g, on_stack()) if n % 2 == 0 else _one_by_one(g)
     table = _halves(line[OWNER], n) if at != 0 and n % 2 == 0 else 0
-    h = new(g, COMPLEX, half + 1, serial) if at != 0 and (table != 0 or n % 2 == 1) else 0
+    h = new(g, COMPLEX, half + 1) if at != 0 and (table != 0 or n % 2 == 1) else 0
     if h != 0:
         to = as_f64(flat(h), 2 * half + 2)
         if n % 2 == 1:
@@ -241,7 +241,7 @@ def segment_fft(g: int, serial: int) -> int:
         leave(table)
     if work != 0:
         release(work)
-    return given(g, h)
+    return given(g, h, serial)
 
 
 @njit("int64(int64, int64)", nogil=True, cache=True)
@@ -250,11 +250,11 @@ def segment_power(g: int, serial: int) -> int:
     line = words(g, SEGMENT)
     n = line[LENGTH]
     if n == 0:
-        return given(g, new(g, DOUBLE, 0, serial))
+        return given(g, new(g, DOUBLE, 0), serial)
     half = n >> 1
     at, work = _by_pairs(g, on_stack()) if n % 2 == 0 else _one_by_one(g)
     table = _halves(line[OWNER], n) if at != 0 and n % 2 == 0 else 0
-    h = new(g, DOUBLE, half + 1, serial) if at != 0 and (table != 0 or n % 2 == 1) else 0
+    h = new(g, DOUBLE, half + 1) if at != 0 and (table != 0 or n % 2 == 1) else 0
     if h != 0:
         power = as_f64(flat(h), half + 1)
         if n % 2 == 1:
@@ -276,7 +276,7 @@ def segment_power(g: int, serial: int) -> int:
         leave(table)
     if work != 0:
         release(work)
-    return given(g, h)
+    return given(g, h, serial)
 
 
 @njit("boolean(int64, int64)", nogil=True, cache=True)
@@ -297,7 +297,7 @@ def segment_inverse(g: int, n: int, serial: int) -> int:
     """The ``n`` samples whose transform up to half of the rate the segment is; it has as many
     values (``segment_is_spectrum``)."""
     s = words(g, SEGMENT)[OWNER]
-    h = new(g, DOUBLE, n, serial)
+    h = new(g, DOUBLE, n)
     at = flat(g)
     work = make(s, DOUBLE, 0, 2 * n) if h != 0 and n > 0 and at != 0 else 0
     if work != 0:
@@ -318,7 +318,7 @@ def segment_inverse(g: int, n: int, serial: int) -> int:
         else:
             x[:] = 0.0
         release(work)
-    return given(g, h)
+    return given(g, h, serial)
 
 
 @njit("int64(int64, int64, int64)", nogil=True, cache=True)
@@ -326,7 +326,7 @@ def segment_of_complex(g: int, part: int, serial: int) -> int:
     """Of each complex sample the real part (0), the imaginary part (1), the magnitude (2) or the
     phase in radians (3)."""
     n = words(g, SEGMENT)[LENGTH]
-    h = new(g, DOUBLE, n, serial)
+    h = new(g, DOUBLE, n)
     at = flat(g)
     if h != 0 and n > 0:
         pairs, x = as_f64(at, 2 * n if at != 0 else 0), as_f64(flat(h), n)
@@ -341,4 +341,4 @@ def segment_of_complex(g: int, part: int, serial: int) -> int:
         else:
             for k in range(n):
                 x[k] = math.atan2(pairs[2 * k + 1], pairs[2 * k])
-    return given(g, h)
+    return given(g, h, serial)

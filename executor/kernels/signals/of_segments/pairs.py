@@ -43,7 +43,7 @@ def segment_as_long(g: int, h: int) -> bool:
 def segment_with(g: int, value: float, operation: int, serial: int) -> int:
     """Each sample and a number."""
     n = words(g, SEGMENT)[LENGTH]
-    h = new(g, DOUBLE, n, serial)
+    h = new(g, DOUBLE, n)
     if h != 0 and n > 0:
         x = as_f64(flat(h), n)
         copy_doubles(g, x)
@@ -65,7 +65,7 @@ def segment_with(g: int, value: float, operation: int, serial: int) -> int:
         else:
             for i in range(n):
                 x[i] = value / x[i]
-    return given(g, h)
+    return given(g, h, serial)
 
 
 @njit("int64(int64, int64, int64, int64)", nogil=True, cache=True, error_model="numpy")
@@ -73,7 +73,7 @@ def segment_combined(g: int, other: int, operation: int, serial: int) -> int:
     """Each sample and the one of ``other`` with the same number; both have as many."""
     n = words(g, SEGMENT)[LENGTH]
     m, at, work = doubles(other)
-    h = new(g, DOUBLE, n, serial)
+    h = new(g, DOUBLE, n)
     if h != 0 and n > 0:
         x, y = as_f64(flat(h), n), as_f64(at, m)
         copy_doubles(g, x)
@@ -97,7 +97,7 @@ def segment_combined(g: int, other: int, operation: int, serial: int) -> int:
             for i in range(n):
                 x[i] = y[i] / x[i]
     done(work)
-    return given(g, h)
+    return given(g, h, serial)
 
 
 # -- correlation -----------------------------------------------------------------------------------
@@ -135,7 +135,7 @@ def segment_dot(g: int, h: int) -> float:
 def segment_correlation(g: int, h: int, most: int, serial: int) -> int:
     """The sums of the products of samples of ``g`` and those of ``h`` that come ``lag`` samples
     later, for each lag from -most to most."""
-    made = new(g, DOUBLE, 2 * most + 1, serial)
+    made = new(g, DOUBLE, 2 * most + 1)
     if made != 0:
         (n, at, work), (m, to, other) = doubles(g), doubles(h)
         x, y = as_f64(at, n), as_f64(to, m)
@@ -144,7 +144,7 @@ def segment_correlation(g: int, h: int, most: int, serial: int) -> int:
             sums[k] = _at_lag(x, y, k - most)
         done(work)
         done(other)
-    return given(g, made)
+    return given(g, made, serial)
 
 
 @njit("int64(int64, int64, int64)", nogil=True, cache=True)

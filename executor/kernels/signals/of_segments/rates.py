@@ -90,9 +90,9 @@ def segment_resampled(g: int, up: int, down: int, serial: int) -> int:
     numbers have no common divisor. Beyond the samples there are zeros."""
     length = words(g, SEGMENT)[LENGTH]
     most = -(-length * up // down)
-    h = new(g, DOUBLE, most, serial)
+    h = new(g, DOUBLE, most)
     if h == 0 or most == 0:
-        return given(g, h)
+        return given(g, h, serial)
     y = as_f64(flat(h), most)
     n, at, work = doubles(g)
     half = _HALF * max(up, down)
@@ -112,7 +112,7 @@ def segment_resampled(g: int, up: int, down: int, serial: int) -> int:
     if table != 0:
         leave(table)
     done(work)
-    return given(g, h)
+    return given(g, h, serial)
 
 
 # -- wavelets --------------------------------------------------------------------------------------
@@ -129,7 +129,7 @@ def segment_haar(g: int, levels: int, serial: int) -> int:
     """The orthonormal Haar transform: the approximation, and the details from the coarsest level to
     the finest."""
     n, root = words(g, SEGMENT)[LENGTH], math.sqrt(0.5)
-    h = new(g, DOUBLE, n, serial)
+    h = new(g, DOUBLE, n)
     work = make(words(g, SEGMENT)[OWNER], DOUBLE, 0, n) if h != 0 and n > 0 else 0
     if work != 0:
         x, y = as_f64(flat(h), n), as_f64(flat(work), n)
@@ -144,7 +144,7 @@ def segment_haar(g: int, levels: int, serial: int) -> int:
                     root * (y[2 * k] - y[2 * k + 1]),
                 )
         release(work)
-    return given(g, h)
+    return given(g, h, serial)
 
 
 @njit("float64(int64, int64)", nogil=True, cache=True)

@@ -19,24 +19,27 @@ from cql.executor.kernels.signals.layout import (
     START,
     STORE,
 )
-from cql.executor.kernels.signals.segments import flat, make, make_young, release
+from cql.executor.kernels.signals.segments import flat, make, note_young, release
 
 DOUBLE = KINDS.index("float64")
 COMPLEX = KINDS.index("complex128")
 
 
-@njit("int64(int64, int64)", nogil=True, cache=True)
-def given(g: int, made: int) -> int:
-    """``made``, or the empty segment if there was no room. ``g``: a segment of the same store."""
-    return made if made != 0 else int(words(words(g, SEGMENT)[OWNER], STORE)[EMPTY])
+@njit("int64(int64, int64, int64)", nogil=True, cache=True)
+def given(g: int, made: int, serial: int) -> int:
+    """``made`` for the morsel with the number ``serial``, or the empty segment. ``g``: a segment of
+    the same store."""
+    if made == 0:
+        return int(words(words(g, SEGMENT)[OWNER], STORE)[EMPTY])
+    note_young(made, serial)
+    return made
 
 
-@njit("int64(int64, int64, int64, int64)", nogil=True, cache=True)
-def new(g: int, kind: int, n: int, serial: int) -> int:
-    """A new segment of ``n`` samples at the beginning of a segment in time, for the morsel with the
-    number ``serial``; 0: no room."""
+@njit("int64(int64, int64, int64)", nogil=True, cache=True)
+def new(g: int, kind: int, n: int) -> int:
+    """A new segment of ``n`` samples at the beginning of a segment in time; 0: no room."""
     line = words(g, SEGMENT)
-    return int(make_young(line[OWNER], (line[BASE] & ~15) | kind, line[START], n, serial))
+    return int(make(line[OWNER], (line[BASE] & ~15) | kind, line[START], n))
 
 
 @njit("void(int64, float64[::1])", nogil=True, cache=True)

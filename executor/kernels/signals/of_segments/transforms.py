@@ -11,7 +11,7 @@ from cql.executor.kernels.lib.memory import as_f64, words
 from cql.executor.kernels.signals.layout import LENGTH, OWNER, SEGMENT
 from cql.executor.kernels.signals.of_segments.prepared import HEAD, keep, kept, leave, new_table
 from cql.executor.kernels.signals.of_segments.results import DOUBLE, copy_doubles, given, new
-from cql.executor.kernels.signals.segments import flat, note_young, subseg
+from cql.executor.kernels.signals.segments import flat, subseg
 
 _HANN = 5  # what a table is for
 
@@ -21,10 +21,7 @@ def segment_part(g: int, first: int, n: int, serial: int) -> int:
     """At most ``n`` samples behind the first ``first``; both are cut to what the segment has."""
     length = words(g, SEGMENT)[LENGTH]
     first = min(max(first, 0), length)
-    h = subseg(g, first, min(max(n, 0), length - first))
-    if h != 0:
-        note_young(h, serial)
-    return given(g, h)
+    return given(g, subseg(g, first, min(max(n, 0), length - first)), serial)
 
 
 @njit("int64(int64, int64)", nogil=True, cache=True)
@@ -48,7 +45,7 @@ def segment_hann(g: int, serial: int) -> int:
     line = words(g, SEGMENT)
     n = line[LENGTH]
     table = _hann(line[OWNER], n)
-    h = new(g, DOUBLE, n, serial) if table != 0 else 0
+    h = new(g, DOUBLE, n) if table != 0 else 0
     if h != 0 and n > 0:
         x, values = as_f64(flat(h), n), as_f64(table + 8 * HEAD, n)
         copy_doubles(g, x)
@@ -56,4 +53,4 @@ def segment_hann(g: int, serial: int) -> int:
             x[i] *= values[i]
     if table != 0:
         leave(table)
-    return given(g, h)
+    return given(g, h, serial)
