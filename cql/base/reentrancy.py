@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Generator
+from contextlib import suppress
 from typing import ParamSpec, TypeVar
 
 from cql.base.waiting import acquire
@@ -20,24 +21,11 @@ P = ParamSpec("P")
 
 
 class _Turn:
-    """A lock that one thread at a time holds. ``over``: no thread may take the lock any more.
-
-    The lock knows the thread that holds it: an interrupt may come between the acquisition and the
-    next line of Python."""
+    """A lock that one thread at a time holds. ``over``: no thread may take the lock any more."""
 
     def __init__(self) -> None:
-        self.lock = threading.RLock()
+        self.lock = threading.RLock()  # it knows its thread, and no thread takes it twice
         self.over = False
-
-    @property
-    def is_mine(self) -> bool:
-        """Whether this thread holds the lock."""
-        return bool(self.lock._is_owned())  # type: ignore[attr-defined]
-
-    def give_back(self) -> None:
-        """Releases the lock if this thread holds it."""
-        if self.is_mine:
-            self.lock.release()
 
 
 class _Thread(threading.local):
@@ -59,47 +47,46 @@ class OneAtATime:
     def __init__(self) -> None:
         self._turn = _Turn()
 
-    def __enter__(self) -> None:
-        before = _thread.calls
-        try:
-            self._take()
-            _thread.calls = (*before, (self, _Turn()))
-        except BaseException:
-            _thread.calls = before
-            self._within(before).give_back()
-            raise
+    def call(self, function: Callable[P, T], *args: P.args, **named: P.kwargs) -> T:
+        """``function(*args, **named)``.
 
-    def __exit__(self, *error: object) -> None:
-        inner = _thread.calls[-1][1]
+        An interrupt leaves the lock free, wherever it comes: Python raises behind the call of a
+        function in C or on entry of one in Python, so that a first call in C is always made."""
+        before, inner = _thread.calls, _Turn()
+        held: _Turn | None = None
         try:
-            with inner.lock:  # the nested calls have ended
-                inner.over = True
+            held = self._take()
+            _thread.calls = (*before, (self, inner))
+            return function(*args, **named)
         finally:
-            _end_call()
+            try:
+                with inner.lock:  # the nested calls have ended
+                    inner.over = True
+            finally:
+                _thread.calls = before
+                if held is not None:
+                    held.lock.release()
+                else:  # interrupted in ``_take``, before or behind the acquisition
+                    with suppress(RuntimeError):
+                        self._within(before).lock.release()
 
-    def _take(self) -> None:
-        """Takes the turn of the innermost call of this lock that has not ended.
+    def _take(self) -> _Turn:
+        """Takes and returns the turn of the innermost call of this lock that has not ended.
 
         A call may end while a background run that it started still makes nested calls: these take
         the turn of the next outer call."""
         while True:
             turn = self._within(_thread.calls)
-            if not turn.is_mine:  # an interrupt may have come at the end of an earlier call
-                acquire(turn.lock)
+            acquire(turn.lock)
             if not turn.over:
-                return
+                return turn
             turn.lock.release()
 
     def _within(self, calls: tuple[tuple[OneAtATime, _Turn], ...]) -> _Turn:
-        return next((t for o, t in reversed(calls) if o is self and not t.over), self._turn)
-
-
-def _end_call() -> None:
-    """Ends the innermost call of this thread: the lock is free before the call is forgotten."""
-    *outer, (called, turn) = _thread.calls
-    turn.over = True
-    called._within(tuple(outer)).give_back()
-    _thread.calls = tuple(outer)
+        for one, turn in reversed(calls):  # no generator, which would swallow an interrupt
+            if one is self and not turn.over:
+                return turn
+        return self._turn
 
 
 def is_inside(run: object) -> bool:
@@ -109,23 +96,19 @@ def is_inside(run: object) -> bool:
 
 class Inside:
     """In the ``with`` block, this thread also computes for ``runs``. Every result passes through
-    one, so it is no generator. Behind the block, calls have ended that an interrupt kept from
-    ending."""
+    one, so it is no generator."""
 
-    __slots__ = ("_before", "_calls", "_runs")
+    __slots__ = ("_before", "_runs")
 
     def __init__(self, *runs: object) -> None:
         self._runs = runs
 
     def __enter__(self) -> None:
         self._before: frozenset[object] = _thread.runs
-        self._calls = len(_thread.calls)
         _thread.runs = self._before.union(self._runs)
 
     def __exit__(self, *_: object) -> None:
         _thread.runs = self._before
-        while len(_thread.calls) > self._calls:
-            _end_call()
 
 
 def stepped(run: object, items: Generator[T, None, None]) -> Generator[T, None, None]:

@@ -2,27 +2,65 @@
 
 from __future__ import annotations
 
+import sys
 import threading
+from types import FrameType
 
 import pytest
 
-from cql.base import reentrancy
-from cql.base.reentrancy import Inside, OneAtATime
+from cql.base import reentrancy, waiting
+from cql.base.reentrancy import OneAtATime
 
 
 def _is_free(lock: OneAtATime) -> bool:
     """Whether another thread can take the lock, and this one, too."""
     taken = list[int]()
-
-    def take() -> None:
-        with lock:
-            taken.append(1)
-
-    thread = threading.Thread(target=take, daemon=True)
+    thread = threading.Thread(target=lock.call, args=(taken.append, 1), daemon=True)
     thread.start()
     thread.join(10)
-    with lock:
-        return bool(taken)
+    if taken:
+        lock.call(taken.append, 2)
+    return len(taken) == 2
+
+
+class _Interrupt:
+    """Raises KeyboardInterrupt, as Ctrl-C may: on the entry of the ``number``-th function in Python
+    of the modules under test, or on the return of one in C."""
+
+    def __init__(self, number: int) -> None:
+        self.left = number
+
+    def __call__(self, frame: FrameType, event: str, _: object) -> None:
+        here = frame.f_code.co_filename in (reentrancy.__file__, waiting.__file__)
+        self.left -= here and event in ("call", "c_return")
+        if self.left == 0:
+            raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_an_interrupt_at_each_place(nested: bool) -> None:
+    """Also in a call within the call."""
+    lock, before = OneAtATime(), sys.getprofile()
+
+    def work() -> str:
+        return lock.call(str) if nested else ""
+
+    def is_interrupted(number: int) -> bool:
+        sys.setprofile(_Interrupt(number))
+        try:
+            lock.call(work)
+        except KeyboardInterrupt:
+            return True
+        finally:
+            sys.setprofile(before)
+        return False
+
+    number = 1
+    while is_interrupted(number):
+        assert _is_free(lock), number
+        assert not reentrancy._thread.calls, number
+        number += 1
+    assert number > 5
 
 
 def test_an_interrupt_behind_the_acquisition(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -34,32 +72,6 @@ def test_an_interrupt_behind_the_acquisition(monkeypatch: pytest.MonkeyPatch) ->
 
     with monkeypatch.context() as patch:
         patch.setattr(reentrancy, "acquire", interrupted)
-        with pytest.raises(KeyboardInterrupt), lock:
-            pass
-    assert _is_free(lock)
-
-
-@pytest.mark.parametrize("nested", [0, 1, 2])
-def test_an_interrupt_before_the_end_of_a_call(nested: int) -> None:
-    """Python may raise before the first line of ``__exit__``."""
-    lock, other = OneAtATime(), OneAtATime()
-
-    def interrupted() -> None:
-        for one in (lock, other, lock)[: nested + 1]:
-            one.__enter__()
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt), Inside(object()):
-        interrupted()
-    assert _is_free(lock)
-    assert _is_free(other)
-    assert not reentrancy._thread.calls
-
-
-def test_a_call_outside_of_a_run_that_an_interrupt_kept_from_ending() -> None:
-    """The thread holds the lock still, so it need not wait for itself."""
-    lock = OneAtATime()
-    lock._turn.lock.acquire()
-    with lock:
-        pass
+        with pytest.raises(KeyboardInterrupt):
+            lock.call(str)
     assert _is_free(lock)

@@ -7,8 +7,8 @@ operator reads it. ``executor.udf`` compiles the calls from kernels.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from cql.base.call_timeout import Limit, Strike, TimeLimitError, within
@@ -125,8 +125,8 @@ def called(
     """``function(*args)``, with the ``lock`` held. Raises EvaluationError, which names the
     function, for any exception of the function, and TimeLimitError for a call above ``limit``."""
     try:
-        with lock or nullcontext():
-            return function(*args) if limit is None else within(limit, name, function, *args)
+        timed = function if limit is None else partial(within, limit, name, function)
+        return timed(*args) if lock is None else lock.call(timed, *args)
     except (EvaluationError, TimeLimitError, KeyboardInterrupt, Strike):
         raise
     except BaseException as error:
