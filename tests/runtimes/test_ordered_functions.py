@@ -366,27 +366,28 @@ def test_a_turn_within_a_call_ends_with_it() -> None:
 
     def late() -> None:
         begins.wait(60)
-        with lock:
-            order.append("late")
-            entered.set()
+        lock.call(order.append, "late")
+        entered.set()
 
     def started() -> threading.Thread:
         thread = threading.Thread(target=inherited(late, computes=False), daemon=True)
         thread.start()
         return thread
 
-    with lock:
-        with lock, lock:
-            thread = started()
+    def outer() -> threading.Thread:
+        thread = lock.call(lambda: lock.call(started))
         begins.set()
         assert entered.wait(60)  # the outer call has not ended, so the thread does not wait
         order.append("outer")
-    thread.join(60)
-    begins.clear()
-    with lock:
-        thread = started()
-    with lock:
+        return thread
+
+    def following() -> None:
         begins.set()
         order.append("next")
+
+    lock.call(outer).join(60)
+    begins.clear()
+    thread = lock.call(started)
+    lock.call(following)
     thread.join(60)
     assert order == ["late", "outer", "next", "late"]
