@@ -19,7 +19,13 @@ import pyarrow as pa
 import cql
 from benchmarks.engine_bench import SCHEDULERS
 from benchmarks.figure import Check, Figure
-from benchmarks.signal_representations import DETECTION, FEWER, PIPELINE, Application, Way
+from benchmarks.signal_representations import (
+    DETECTION,
+    FEWER,
+    PIPELINE,
+    Application,
+    Representation,
+)
 from benchmarks.workloads import Answer
 from cql.executor.operators.workspace import Workspace
 from cql.executor.run.execution import Execution
@@ -56,9 +62,9 @@ def figures(rows: int | None = None) -> Iterator[Figure]:
 
 @dataclass(slots=True)
 class Measured:
-    """The rates of each way, in millions of samples of all channels a second: by scheduler and way,
-    those of all trials. ``peaks``: the most bytes of state of each way, depth first, of as many
-    samples of each way."""
+    """The rates of each form in all trials, in millions of samples of all channels a second: by
+    scheduler and form. ``peaks``: the most bytes of state of each form, depth first, of as many
+    samples of each form."""
 
     application: Application
     samples: int
@@ -69,33 +75,38 @@ class Measured:
     def __post_init__(self) -> None:
         whole, part = map(self.application.session, (self.samples, self.samples // FEWER))
         answers: dict[tuple[bool, bool], Answer] = {}
-        for way in self.application.ways:
-            table, self.peaks[way.name] = run(part, "depth_first", way)
-            self._check(answers, way, table, fewer=True)
+        for form in self.application.forms:
+            table, self.peaks[form.name] = run(part, "depth_first", form)
+            self._check(answers, form, table, fewer=True)
         for trial in range(TRIALS + 1):  # the first one compiles
             for scheduler in SCHEDULERS:
-                for way in self.application.ways:
+                for form in self.application.forms:
                     began = time.perf_counter()
-                    table, _ = run(part if way.fewer else whole, scheduler, way)
+                    table, _ = run(part if form.fewer else whole, scheduler, form)
                     seconds = time.perf_counter() - began
                     if trial:
-                        samples = self.samples // (FEWER if way.fewer else 1)
+                        samples = self.samples // (FEWER if form.fewer else 1)
                         rate = samples * self.application.channels / seconds / 1e6
-                        self.rates.setdefault((scheduler, way.name), []).append(rate)
-                    self._check(answers, way, table, fewer=way.fewer)
+                        self.rates.setdefault((scheduler, form.name), []).append(rate)
+                    self._check(answers, form, table, fewer=form.fewer)
 
     def _check(
-        self, answers: dict[tuple[bool, bool], Answer], way: Way, table: pa.Table, *, fewer: bool
+        self,
+        answers: dict[tuple[bool, bool], Answer],
+        form: Representation,
+        table: pa.Table,
+        *,
+        fewer: bool,
     ) -> None:
         given = self.application.answer(table)
-        self.is_right &= given == answers.setdefault(("+" in way.name, fewer), given)
+        self.is_right &= given == answers.setdefault(("+" in form.name, fewer), given)
 
-    def mean(self, scheduler: str, way: str) -> float:
-        return fmean(self.rates[scheduler, way])
+    def mean(self, scheduler: str, form: str) -> float:
+        return fmean(self.rates[scheduler, form])
 
-    def error(self, scheduler: str, way: str) -> float:
+    def error(self, scheduler: str, form: str) -> float:
         """Half of the 95% interval of the mean."""
-        rates = self.rates[scheduler, way]
+        rates = self.rates[scheduler, form]
         return float(_INTERVAL * stdev(rates) / len(rates) ** 0.5) if len(rates) > 1 else 0.0
 
 
@@ -110,11 +121,11 @@ class _Run(Execution):
         return reading
 
 
-def run(session: cql.Session, scheduler: str, way: Way) -> tuple[pa.Table, int]:
+def run(session: cql.Session, scheduler: str, form: Representation) -> tuple[pa.Table, int]:
     """The result, and the most bytes of state."""
     session.set("runtime", scheduler)
-    session.set("segments", way.segments)
-    query: Any = session.sql(way.query)
+    session.set("segments", form.segments)
+    query: Any = session.sql(form.query)
     execution = _Run(query._plan, session.settings)
     batches = [batch for _, batch in execution.results()]
     table = pa.Table.from_batches(batches, query._plan.root.schema.to_arrow())
@@ -123,7 +134,7 @@ def run(session: cql.Session, scheduler: str, way: Way) -> tuple[pa.Table, int]:
 
 def _figure(found: Measured, side: str, quotes: Sequence[str], checks: Sequence[Check]) -> Figure:
     what = found.application.name
-    names = [way.name for way in found.application.ways]
+    names = [form.name for form in found.application.forms]
     return Figure(
         f"representations-{side}",
         f"Figure 8: {what}, {found.samples:,} samples of each channel",
@@ -142,8 +153,8 @@ def _figure(found: Measured, side: str, quotes: Sequence[str], checks: Sequence[
     )
 
 
-def _over_all(found: Measured, way: str) -> float:
-    return fmean(found.mean(scheduler, way) for scheduler in SCHEDULERS)
+def _over_all(found: Measured, form: str) -> float:
+    return fmean(found.mean(scheduler, form) for scheduler in SCHEDULERS)
 
 
 def _without_times(found: Measured, goal: float) -> Check:
@@ -171,8 +182,8 @@ def _left_checks(found: Measured) -> list[Check]:
 
 
 def _right_checks(found: Measured) -> list[Check]:
-    def kept(way: str, cut: str) -> float:
-        return found.mean("depth_first", way) / found.mean("depth_first", cut)
+    def kept(form: str, cut: str) -> float:
+        return found.mean("depth_first", form) / found.mean("depth_first", cut)
 
     sync = kept("segments + sync", "segments")
     join = kept("samples + join", "samples")

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -31,7 +30,7 @@ FEWER = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class Representation:
     """A query in a representation; ``segments``: the setting. ``fewer``: whether it runs over one
     in FEWER of the samples, because it is slow."""
 
@@ -43,12 +42,12 @@ class Way:
 
 @dataclass(frozen=True, slots=True)
 class Application:
-    """``ways``: those with a ``+`` in their names give other results than those without; among
-    either, one has segments. ``session``: of so many samples of each channel."""
+    """``forms``: those with a ``+`` in their names give other results than those without.
+    ``session``: of so many samples of each channel."""
 
     name: str
     channels: int
-    ways: Sequence[Way]
+    forms: Sequence[Representation]
     session: Callable[[int], cql.Session]
     answer: Callable[[pa.Table], Answer]
 
@@ -140,9 +139,9 @@ PIPELINE = Application(
     "PIPELINE",
     signal_pipeline.SENSORS,
     (
-        Way("samples", _LEAKS_BY_SAMPLE, fewer=True),
-        Way("windows", _LEAKS_OF_WINDOWS, "copy_always"),
-        Way("segments", _LEAKS),
+        Representation("samples", _LEAKS_BY_SAMPLE, fewer=True),
+        Representation("windows", _LEAKS_OF_WINDOWS, "copy_always"),
+        Representation("segments", _LEAKS),
     ),
     _pipeline_session,
     _leaks,
@@ -219,18 +218,20 @@ def _flat(column: pa.ChunkedArray) -> Any:
     return column.cast(pa.int64()).to_numpy()
 
 
-_AS_SAMPLES = partial(Way, fewer=True)
-_AS_WINDOWS = partial(Way, segments="copy_always")
 DETECTION = Application(
     "DETECTAUDIO",
     CHANNELS,
     (
-        _AS_SAMPLES("samples", _EVENTS_BY_SAMPLE),
-        _AS_WINDOWS("windows", _EVENTS_OF_WINDOWS),
-        Way("segments", _EVENTS),
-        _AS_SAMPLES("samples + join", _synced(_EVENTS_BY_SAMPLE, "samples", _LISTED)),
-        _AS_WINDOWS("windows + sync", _synced(_EVENTS_OF_WINDOWS, "timed", f"a.t, {_LISTED}")),
-        Way("segments + sync", _synced(_EVENTS, "audio", _LISTED)),
+        Representation("samples", _EVENTS_BY_SAMPLE, fewer=True),
+        Representation("windows", _EVENTS_OF_WINDOWS, "copy_always"),
+        Representation("segments", _EVENTS),
+        Representation(
+            "samples + join", _synced(_EVENTS_BY_SAMPLE, "samples", _LISTED), fewer=True
+        ),
+        Representation(
+            "windows + sync", _synced(_EVENTS_OF_WINDOWS, "timed", f"a.t, {_LISTED}"), "copy_always"
+        ),
+        Representation("segments + sync", _synced(_EVENTS, "audio", _LISTED)),
     ),
     _detectaudio_session,
     _events,

@@ -1,6 +1,6 @@
 """Figures of the UpStream report (Moga, Botan, Tatbul: Storage-centric Load Management for Data
 Streams with Update Semantics, 2009): staleness of update queues and the memory that they use, under
-a virtual clock; and how many operations a second the queue does.
+a virtual clock.
 
 Updates arrive at even distances, so nothing waits below a load of 1. Figure 9 depends on it that
 each key updates evenly too: a test for slow keys cannot gain where a key's next update comes at

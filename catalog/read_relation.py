@@ -3,33 +3,19 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from cql.base.model import Schema
 from cql.executor.protocols import Source
-from cql.planner.nodes.catalog import Relation, Statistics, StreamSpec
+from cql.planner.nodes.catalog import Statistics
+from cql.planner.nodes.relation_over import RelationOver
 
 
-@dataclass(frozen=True, slots=True)
-class ReadRelation(ABC):
+class ReadRelation(RelationOver, ABC):
     """A stream as queries read it. ``base`` is the stream with its rows as they are stored, which
     INSERT and pushes fill."""
 
-    base: Relation
-
-    @property
-    def name(self) -> tuple[str, ...]:
-        return self.base.name
-
-    @property
-    def kind(self) -> str:
-        return self.base.kind
-
-    @property
-    def stream(self) -> StreamSpec | None:
-        return self.base.stream
+    __slots__ = ()
 
     @property
     @abstractmethod
@@ -41,29 +27,19 @@ class ReadRelation(ABC):
         """The columns of the rows as INSERT fills them."""
 
     @property
-    def bounded(self) -> bool:
-        return self.base.bounded
-
-    @property
     @abstractmethod
     def statistics(self) -> Statistics: ...
-
-    @property
-    def unsupported(self) -> Mapping[str, str]:
-        return self.base.unsupported
-
-    def has_default(self, column: str) -> bool:
-        return self.base.has_default(column)
-
-    def default(self, column: str) -> object:
-        return self.base.default(column)
 
     @abstractmethod
     def source(self) -> Source: ...
 
 
+#: What a source may have beyond the protocol (``executor.protocols``).
+_OPTIONAL = frozenset(("lag", "paced", "replayable", "rereadable", "version"))
+
+
 class SourceOver:
-    """A source that makes its rows of those of ``_inner``."""
+    """A source that makes its rows of those of ``_inner``, and has its optional attributes."""
 
     _inner: Source
 
@@ -72,7 +48,6 @@ class SourceOver:
         return self._inner.bounded
 
     def __getattr__(self, name: str) -> Any:
-        """The optional attributes of a source: lag, paced, replayable, version."""
-        if name in ("lag", "paced", "replayable", "version", "rereadable"):
+        if name in _OPTIONAL:
             return getattr(self._inner, name)
         raise AttributeError(name)

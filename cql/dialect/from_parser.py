@@ -11,7 +11,7 @@ from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
 from cql.dialect import nodes, unsupported
-from cql.dialect.base_parser import BaseParser
+from cql.dialect.duration_parser import DurationParser
 from cql.dialect.tokens import RELATION_TO_STREAM, WINDOW_OPEN, WINDOW_WORDS
 from cql.errors import did_you_mean
 
@@ -45,11 +45,11 @@ def _group_window_of(name: str, parser: Any) -> exp.Expr | None:
     return found
 
 
-class FromParser(BaseParser):
+class FromParser(DurationParser):
     """The part of the parser that reads FROM items and their windows."""
 
     FUNCTION_PARSERS: ClassVar[dict[str, Callable[[Any], exp.Expr | None]]] = {
-        **BaseParser.FUNCTION_PARSERS,
+        **DurationParser.FUNCTION_PARSERS,
         **{name: partial(_group_window_of, name) for name in _WINDOW_FUNCTIONS},
     }
 

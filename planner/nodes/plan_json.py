@@ -58,8 +58,8 @@ from cql.planner.nodes.physical import (
     UpdateWindows,
 )
 from cql.planner.nodes.plan_walk import Function, PlanWalk, Scalar
+from cql.planner.nodes.relation_over import Watermarked
 from cql.planner.nodes.rewrite import arguments
-from cql.planner.nodes.watermarked import Watermarked
 
 #: A value of JSON.
 Json: TypeAlias = Any

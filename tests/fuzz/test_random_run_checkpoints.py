@@ -1,7 +1,7 @@
 """Random queries whose runs stop at random morsels and continue from checkpoints, under random
 runtimes.
 
-``pytest tests/fuzz/test_random_run_checkpoints.py --full`` runs 29,500 cases, each as it was and
+``pytest tests/fuzz/test_random_run_checkpoints.py --full`` runs 29,800 cases, each as it was and
 with other partitions: TRIES for each query and its rows, with other stops, texts and runtimes.
 """
 
@@ -44,10 +44,10 @@ from tests.support.updates.arrivals import UpdateCase, update_case, update_sessi
 FULL = {
     "of one stream": (12_000, 400),
     "joins": (3_000, 150),
-    "asof joins": (1_500, 75),
-    "lookup joins": (1_500, 75),
+    "asof joins": (1_600, 75),
+    "lookup joins": (1_600, 75),
     "joins of relations": (2_000, 100),
-    "subqueries": (1_500, 28),
+    "subqueries": (1_600, 28),
     "lists": (1_000, 25),
     "running functions": (1_000, 25),
     "update streams": (3_000, 75),

@@ -110,7 +110,7 @@ def test_figure_8(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("application", [PIPELINE, DETECTION], ids=lambda a: a.name)
 def test_the_representations_find_something(application: Application) -> None:
     session = application.session(SAMPLES)
-    for way in application.ways:
-        table, peak = signal_figures.run(session, "depth_first", way)
+    for form in application.forms:
+        table, peak = signal_figures.run(session, "depth_first", form)
         assert table.num_rows > 0
         assert peak > 0

@@ -44,8 +44,8 @@ from cql.planner.nodes.logical import (
     Watermark,
     Windowed,
 )
+from cql.planner.nodes.relation_over import Watermarked
 from cql.planner.nodes.statements import Name
-from cql.planner.nodes.watermarked import Watermarked
 from cql.planner.optimize.changelog import is_relation
 
 if TYPE_CHECKING:

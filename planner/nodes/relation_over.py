@@ -1,4 +1,4 @@
-"""A relation with the progress that a query declares for it."""
+"""Relations that are another relation but for some of its properties."""
 
 from __future__ import annotations
 
@@ -14,11 +14,10 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Watermarked:
-    """A relation for which the query declares progress (``WATERMARK ts DELAY OF …``)."""
+class RelationOver:
+    """A relation over ``base``, which it is but for what a subclass says."""
 
     base: Relation
-    spec: StreamSpec = field(default_factory=StreamSpec)
 
     @property
     def name(self) -> tuple[str, ...]:
@@ -26,15 +25,15 @@ class Watermarked:
 
     @property
     def kind(self) -> str:
-        return "stream"
+        return self.base.kind
 
     @property
     def schema(self) -> Schema:
         return self.base.schema
 
     @property
-    def stream(self) -> StreamSpec:
-        return self.spec
+    def stream(self) -> StreamSpec | None:
+        return self.base.stream
 
     @property
     def bounded(self) -> bool:
@@ -56,3 +55,18 @@ class Watermarked:
 
     def source(self) -> Source:
         return self.base.source()
+
+
+@dataclass(frozen=True, slots=True)
+class Watermarked(RelationOver):
+    """A relation for which the query declares progress (``WATERMARK ts DELAY OF …``)."""
+
+    spec: StreamSpec = field(default_factory=StreamSpec)
+
+    @property
+    def kind(self) -> str:
+        return "stream"
+
+    @property
+    def stream(self) -> StreamSpec:
+        return self.spec
