@@ -15,8 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cql.base.model import Field, Schema
-from cql.base.types import DataType
+from cql.base.model import Schema, is_channel, of_samples
 from cql.catalog.blocks import END, BlockReader, End, Piece, row_of
 from cql.catalog.convert import Column, Shaper, empty_columns, pick
 from cql.catalog.memory.rows import Rows, clipped
@@ -29,11 +28,6 @@ ROWS_AT_ONCE = 64
 _MICROSECONDS = 1_000_000
 
 
-def is_channel(kind: DataType) -> bool:
-    """Whether a column of this type holds several samples in a row."""
-    return kind.element is not None and kind.element.is_numeric
-
-
 class SampleRelation(ReadRelation):
     """A signal over rows that are blocks of samples."""
 
@@ -41,7 +35,7 @@ class SampleRelation(ReadRelation):
 
     @property
     def schema(self) -> Schema:
-        return Schema(tuple(map(_of_samples, self.base.schema)))
+        return of_samples(self.base.schema)
 
     @property
     def stored(self) -> Schema:
@@ -56,13 +50,6 @@ class SampleRelation(ReadRelation):
         assert spec is not None
         what = f"{self.kind} {'.'.join(self.name)}"
         return SampleSource(self.base.source(), self.base.schema, spec, what)
-
-
-def _of_samples(field: Field) -> Field:
-    element = field.type.element
-    if element is None or not is_channel(field.type):
-        return field
-    return replace(field, type=element, nullable=field.nullable or field.type.contains_null)
 
 
 def as_samples(relation: Relation | None) -> Relation | None:
@@ -82,7 +69,7 @@ class SampleSource(SourceOver):
         self._inner = inner
         self._what = what
         self.stored = stored
-        self.schema = Schema(tuple(map(_of_samples, stored)))
+        self.schema = of_samples(stored)
         rate = spec.rate
         assert rate is not None
         self.period = _MICROSECONDS / rate

@@ -81,6 +81,23 @@ def of_table(schema: Schema) -> Schema:
     return Schema(tuple([replace(f, type=list_of(f.type)) for f in schema]))
 
 
+def is_channel(kind: DataType) -> bool:
+    """Whether a column of this type has several samples of a signal in a row."""
+    return kind.element is not None and kind.element.is_numeric
+
+
+def of_samples(schema: Schema) -> Schema:
+    """The columns of the samples in rows of ``schema``: numbers for channels that are arrays."""
+    return Schema(tuple([_of_samples(f) for f in schema]))
+
+
+def _of_samples(field: Field) -> Field:
+    element = field.type.element
+    if element is None or not is_channel(field.type):
+        return field
+    return replace(field, type=element, nullable=field.nullable or field.type.contains_null)
+
+
 NO_COLUMNS = Schema(())
 
 

@@ -12,7 +12,7 @@ from types import UnionType
 from typing import Any, TypeAlias
 
 from cql.base import types as t
-from cql.base.types import DataType, Kind
+from cql.base.types import DataType, Kind, signal
 from cql.errors import BindError, CqlError
 
 #: A type: an SQL type's name, a Python type, or a DataType.
@@ -36,6 +36,8 @@ _PYTHON_TYPES: dict[str, DataType] = {
     "float64": t.DOUBLE,
 }
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+#: The text of a type, with that of its samples.
+_SEGMENTS = re.compile(r"\s*signal\s*<\s*([a-z]+)\s*>\s*", re.IGNORECASE)
 USAGE = 'as in @cql.function("double", args=["bigint", "double"])'
 
 
@@ -140,7 +142,7 @@ def annotated(name: str, what: str, annotation: Any) -> DataType:
 
 def data_type(given: Any, what: str, *, arrays: bool = False) -> DataType:
     """The type that a user gives; the error calls its owner ``what``. ``arrays``: it may be an
-    array of single values."""
+    array of single values, or segments of a signal."""
     if isinstance(given, DataType):
         return _single(given, what, arrays=arrays)
     if given is Decimal:
@@ -150,6 +152,9 @@ def data_type(given: Any, what: str, *, arrays: bool = False) -> DataType:
         if known and given.__name__ in _PYTHON_TYPES:
             return _PYTHON_TYPES[given.__name__]
     elif isinstance(given, str):
+        segments = _SEGMENTS.fullmatch(given) if arrays else None
+        if segments is not None:
+            return _segments(segments[1], what)
         return _single(_sql_type(given, what), what, arrays=arrays)
     raise BindError(
         f"the type of {what} is no type of a column: {given!r:.60}",
@@ -173,6 +178,18 @@ def _single(kind: DataType, what: str, *, arrays: bool) -> DataType:
             hint="pass an element (a[0]), a field (s.name) or a text (array_join(a, ','))",
         )
     return kind
+
+
+def _segments(sample: str, what: str) -> DataType:
+    from cql.planner.nodes.catalog import SAMPLES
+
+    kind = _sql_type(sample, what)
+    if kind.kind not in SAMPLES:
+        raise BindError(
+            f"{what} is a signal of {kind}, and samples are numbers",
+            hint="the samples are tinyint, smallint, int, bigint, float or double",
+        )
+    return signal(kind)
 
 
 def _sql_type(text: str, what: str) -> DataType:

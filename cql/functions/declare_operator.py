@@ -111,13 +111,15 @@ def declare_operator(
     else:
         kinds = [data_type(a, f"argument {k} of {called}") for k, a in enumerate(args, 2)]
     check_spelling(called, len(names))
+    columns = _returned(called, returns)
     if finish is not None:
         _check_finish(called, finish, behind)
+        _check_rows_of_the_end(called, columns)
     return UserOperator(
         called,
         made,
         tuple(zip(behind, kinds, strict=True)),
-        _returned(called, returns),
+        columns,
         tuple(_field(called, key, given) for key, given in state.items()),
         (inspect.getdoc(made) or "").strip().partition("\n")[0] or "An operator of yours.",
         finish=finish,
@@ -152,6 +154,17 @@ def _check_finish(called: str, finish: Any, constants: Sequence[str]) -> None:
         ) from None
     except ValueError:  # some C functions have no signature
         return
+
+
+def _check_rows_of_the_end(called: str, columns: Sequence[tuple[str, DataType]]) -> None:
+    """Raises BindError if the rows of the end would have segments."""
+    for name, kind in columns:
+        if kind.kind is t.Kind.SIGNAL:
+            raise BindError(
+                f"{called}.finish cannot emit {name}, a {kind}: behind the last row nothing says"
+                " when a segment begins",
+                hint="return an array, or leave finish out",
+            )
 
 
 def _returned(called: str, returns: Mapping[str, Type]) -> tuple[tuple[str, DataType], ...]:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from cql.base.settings import Settings
+from cql.catalog.signals.sample_blocks import SampleRelation
 from cql.catalog.spark.catalog import SparkRelation
 from cql.catalog.spark.tables.table import full_name, is_temporary
 from cql.errors import CatalogError, CqlError, NotSupportedError, Position
@@ -181,6 +182,8 @@ def _of_spark(
             pos,
             "INSERT INTO a table the changes of a query over it",
         )
+    if isinstance(relation, SampleRelation):
+        relation = relation.base
     if not isinstance(relation, SparkRelation):
         raise _refused(
             f"{'.'.join(name)}, which only this session has,",

@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from cql.base.model import Schema, of_table
 from cql.base.settings import Settings
+from cql.catalog.signals.sample_blocks import as_samples
 from cql.dialect import parse_one
 from cql.errors import BindError, NotSupportedError
 from cql.planner.bind.statement import bind
@@ -45,7 +47,7 @@ class Bases:
                 )
             self.found[name] = replace(relation, name=name)
         found = self.found[name]
-        return found if self._measured else _unmeasured(found)
+        return as_samples(found if self._measured else _unmeasured(found))
 
     def names(self) -> list[Name]:
         return list(self._names)
@@ -71,6 +73,11 @@ class ViewPlan(GrowingPlan):
     text."""
 
     bases: Mapping[Name, SparkRelation]
+
+    @property
+    def rows(self) -> Schema:
+        """The columns of the view's table."""
+        return of_table(self.prepared.schema)
 
     @property
     def hash(self) -> str:

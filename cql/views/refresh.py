@@ -84,7 +84,7 @@ def refresh(
     full: bool = False,
 ) -> Refreshed:
     """Refreshes the view ``name``. ``now`` is in seconds since 1970."""
-    schema = made.prepared.schema.to_arrow()
+    schema = made.rows.to_arrow()
     with ReplacingWriter(spark.session(), name, schema) as writer:
         files = _listed(made)
         held = {n: files_of(found) for n, found in files.items()}

@@ -67,9 +67,9 @@ class Views:
         full = spark_table.full_name(session, bound.name)
         self._refuse_circle(full, definition, bound)
         made = self._plan(definition)
-        schema = made.prepared.schema.to_arrow()
+        schema = made.rows.to_arrow()
         properties = {VIEW: definition.to_json()}
-        if known is not None and _columns(known.schema) == _columns(made.prepared.schema):
+        if known is not None and _columns(known.schema) == _columns(made.rows):
             before = {VIEW: known.view, "comment": spark_table.load(session, full).comment}
             self._alter(full, {**properties, "comment": bound.comment})
             try:
@@ -111,7 +111,7 @@ class Views:
                 wait,
             ),
         )
-        target = Target(".".join(bound.name), lambda: NoRows(made.prepared.schema), None)
+        target = Target(".".join(bound.name), lambda: NoRows(made.rows), None)
         return Query(prepared, target, name)
 
     def explain(self, bound: st.RefreshView, mode: str) -> str:

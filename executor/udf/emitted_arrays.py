@@ -1,4 +1,4 @@
-"""Arrays that an operator of the user emits, as entries of the dictionary."""
+"""Arrays that an operator of the user emits, as entries of the dictionary, and as samples."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cql.base.foreign import object_text
-from cql.base.types import DataType
+from cql.base.types import DataType, list_of
 from cql.executor.morsel.morsel import stored_dtype
 from cql.planner.interpret.entries import write_array
 from cql.planner.interpret.error import EvaluationError
@@ -41,6 +41,18 @@ def entry_of(value: object, kind: DataType, what: str) -> bytes | None:
             "function", f"{what} {object_text(value)}, which is no list and no array of numpy"
         )
     return write_array([from_python(v, element, what) for v in value], element)
+
+
+def samples_of(value: object, kind: DataType, what: str) -> npt.NDArray[Any]:
+    """The samples of a segment that is emitted; ``what`` as in ``entry_of``. They share no memory
+    with ``value``. Raises EvaluationError for what is no list or array of such numbers."""
+    entry = None if value is None else entry_of(value, list_of(kind), what)
+    count = -1 if entry is None else int(np.frombuffer(entry, np.int32, 1)[0])
+    if entry is None or count < 0:
+        where = "" if entry is None else "an array with "
+        raise EvaluationError("function", f"{what} {where}None, and a {kind} has all its samples")
+    assert kind.element is not None
+    return np.frombuffer(entry, stored_dtype(kind.element.storage), count, 4)
 
 
 def _kinds(element: DataType) -> str:

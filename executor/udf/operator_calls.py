@@ -15,7 +15,7 @@ import numpy.typing as npt
 from cql.base.foreign import object_text
 from cql.base.types import DataType, Kind
 from cql.errors import RunError
-from cql.executor.udf.emitted_arrays import entry_of
+from cql.executor.udf.emitted_arrays import entry_of, samples_of
 from cql.planner.functions.user.functions import called
 from cql.planner.functions.user.operators import UserOperator
 from cql.planner.interpret.error import EvaluationError
@@ -42,12 +42,13 @@ class OperatorCalls:
     names: tuple[str, ...]
     arguments: tuple[object, ...]
     account: Callable[[int, int], None]
-    values: list[list[Value]] = field(init=False)  # of each column of the result
+    #: Of each column of the result; a segment is an array of its samples.
+    values: list[list[Any]] = field(init=False)
     _row: Callable[..., tuple[Any, ...]] = field(init=False)
     _over: RunError | None = field(init=False, default=None)
     _bytes: int = field(init=False, default=0)  # of the emitted rows, about
     _accounted: int = field(init=False, default=0)
-    _convert: tuple[Callable[[object, DataType, str], Value], ...] = field(init=False)
+    _convert: tuple[Callable[[object, DataType, str], Any], ...] = field(init=False)
     _kinds: tuple[DataType, ...] = field(init=False)
     _columns: tuple[str, ...] = field(init=False)
     _places: dict[str, int] = field(init=False)
@@ -57,7 +58,7 @@ class OperatorCalls:
         self._row = class_of("Row", self.names, rename=True)._make
         self._columns = tuple(name for name, _ in self.operator.returns)
         self._kinds = tuple(kind for _, kind in self.operator.returns)
-        self._convert = tuple(entry_of if kind.is_nested else from_python for kind in self._kinds)
+        self._convert = tuple(map(_conversion, self._kinds))
         self._places = {name: k for k, name in enumerate(self._columns)}
         self.values = [[] for _ in self._columns]
 
@@ -129,6 +130,7 @@ class OperatorCalls:
             column.append(stored)
         size = _VALUE_BYTES * len(made)
         self._bytes += size + sum(len(v) for v in made if isinstance(v, bytes))
+        self._bytes += sum(v.nbytes for v in made if isinstance(v, np.ndarray))
         if self._bytes >= self._accounted + _ACCOUNTED * size:
             try:
                 self._account(self._bytes)
@@ -139,6 +141,12 @@ class OperatorCalls:
     def _account(self, size: int) -> None:
         self.account(self._accounted, size)
         self._accounted = size
+
+
+def _conversion(kind: DataType) -> Callable[[object, DataType, str], Any]:
+    if kind.kind is Kind.SIGNAL:
+        return samples_of
+    return entry_of if kind.is_nested else from_python
 
 
 def _references(segments: Sequence[Array]) -> list[int]:

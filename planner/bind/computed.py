@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from sqlglot import exp
 
-from cql.base.model import Field, Schema
+from cql.base.model import Field, Schema, of_samples
 from cql.dialect import nodes, parse_one, to_sql
 from cql.dialect.sources import expression_of
 from cql.planner.bind.context import Binder, Env
@@ -32,7 +32,8 @@ def declared(
     binder: Binder, node: nodes.CreateStream, stored: Schema | None
 ) -> tuple[tuple[Computed, ...], Schema | None]:
     """The computed columns of CREATE STREAM, checked, and the schema with these columns.
-    ``stored`` is the source's schema; None: the statement lists no stored columns. Raises
+    ``stored`` is the source's schema; None: the statement lists no stored columns. Over the blocks
+    of a signal the values are those of each sample. Raises
     BindError for a computed column without stored columns, or with the name of a stored one."""
     parts = [c for c in node.expressions if isinstance(c, exp.ColumnDef)]
     found = [(k, part, e) for k, part in enumerate(parts) if (e := expression_of(part)) is not None]
@@ -51,10 +52,11 @@ def declared(
         part = next(part for _, part, _ in found if part.name == taken[0])
         raise binder.error(f"the source has a column {taken[0]} itself", part, "name it otherwise")
     only = len(found) == len(parts)
+    read = stored if node.args.get("rate") is None else of_samples(stored)
     made: list[Computed] = []
     fields: list[Field] = []
     for k, part, expression in found:
-        value = _value(binder, expression, stored, names, part.name)
+        value = _value(binder, expression, read, names, part.name)
         made.append(Computed(part.name, to_sql(expression), None if only else k))
         fields.append(Field(part.name, value.type, value.nullable))
     return tuple(made), Schema(tuple(_in_declared_order(stored.fields, made, fields)))

@@ -9,7 +9,7 @@ from typing import Any
 
 from sqlglot import exp
 
-from cql.base.model import Field, Schema, of_table
+from cql.base.model import Field, Schema, is_channel, of_table
 from cql.base.types import DOUBLE
 from cql.dialect import nodes, to_sql
 from cql.planner.bind import computed as bind_computed
@@ -199,6 +199,14 @@ def _spec(binder: Binder, node: nodes.CreateStream, stored: Schema | None) -> St
     own, computed_progress = bind_computed.separate(binder, node, progress, computed)
     keep = args.get("on_bad_row")
     rate = args.get("rate")
+    in_blocks = any(is_channel(f.type) for f in stored or ())
+    if computed_progress is not None and rate is not None and in_blocks:
+        raise binder.unsupported(
+            f"{computed_progress.column}, which is computed, as the time of rows that are blocks of"
+            " samples,",
+            rate,
+            "ORDERED BY names the stored time of a row's first sample",
+        )
     update_key = _update_key(binder, node, schema, find)
     return StreamSpec(
         progress=own,

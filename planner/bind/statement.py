@@ -23,7 +23,7 @@ from cql.planner.bind.context import Binder, Context, Env, Notice
 from cql.planner.bind.emit import check_changes, emits_changes, held, waits_for_close
 from cql.planner.bind.late_output import late_output, late_target
 from cql.planner.bind.query import bind_outermost, bind_query
-from cql.planner.bind.relations import signals, watermark
+from cql.planner.bind.relations import watermark
 from cql.planner.bind.relations.from_clause import name_of, unknown_relation
 from cql.planner.nodes.catalog import Relations
 from cql.planner.nodes.logical import TIME, WEIGHT, Logical
@@ -86,7 +86,6 @@ def _statement(binder: Binder, node: exp.Expr) -> Statement:
             return ddl.create_view(binder, node)
         case nodes.CreateMaterializedView():
             query = _query(binder, node.args["query"], name_of(node.this))
-            signals.refuse_rows(binder, query.plan, node.this)
             return ddl.create_materialized_view(binder, node, query)
         case nodes.RefreshView():
             every = watermark.elapsed(binder, node.args.get("every"), "EVERY")

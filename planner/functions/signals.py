@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from fractions import Fraction
 
 from cql.base.types import (
     BIGINT,
@@ -38,6 +39,8 @@ from cql.planner.nodes.show import INFIX
 COMPLEX = struct((("re", DOUBLE), ("im", DOUBLE)))
 #: The greatest lag of a correlation, factor of a rate, and level of a wavelet transform.
 _MOST_LAG, _MOST_FACTOR, _MOST_LEVEL = 1_000_000, 10_000, 30
+#: Of the fraction that is a rate (``kernels.signals.timebase``).
+_MOST_TERM = 9_000_000_000
 
 #: Aggregates that are functions of a segment, with the type of the result (None: of its samples).
 _AGGREGATES: dict[str, DataType | None] = {
@@ -298,7 +301,7 @@ def _sample_at(args: tuple[Expr, ...], pos: Position | None) -> Expr:
             "sample_at takes segments of samples at the times of the signal, and these are of a"
             " transform",
             position=args[0].pos or pos,
-            hint="after resample(x, 1, 4), the number is a quarter of sample_at(x, time)",
+            hint="sample_at(x, time) is for the segment from which they were computed",
         )
     given = (args[0], argument(args[1], TIMESTAMP, usage, 2, pos))
     return strict("sample_at", given, BIGINT, pos, nullable=True)
@@ -312,8 +315,18 @@ def _resample(args: tuple[Expr, ...], pos: Position | None) -> Expr:
     assert isinstance(down.value, int)
     common = math.gcd(up.value, down.value)
     least = (Literal(n.value // common, BIGINT, n.pos) for n in (up, down) if type(n.value) is int)
-    samples = -(-given[0].type.samples * up.value // down.value)
-    return strict("resample", (*given, *least), signal(DOUBLE, samples), pos)
+    samples, rate = -(-given[0].type.samples * up.value // down.value), given[0].type.rate
+    if rate is not None:
+        made = Fraction(*rate) * up.value / down.value
+        if max(made.as_integer_ratio()) > _MOST_TERM:
+            raise BindError(
+                f"the rate of resample, {float(made):,.15g} Hz, has times that 64 bits do not hold:"
+                f" as a fraction it is {made}",
+                position=pos,
+                hint="choose numbers with smaller prime factors",
+            )
+        rate = made.as_integer_ratio()
+    return strict("resample", (*given, *least), signal(DOUBLE, samples, rate), pos)
 
 
 def _function(usage: str, help: str, arity: tuple[int, int], build: Builder) -> Signature:

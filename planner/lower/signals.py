@@ -159,12 +159,15 @@ def _made(
         columns = tuple(column_at(child.schema, c) for c in plan.channels)
         if plan.channels != tuple(range(len(child.schema))):
             child = ProjectExec(child, columns, tuple(c.name for c in columns), "the segments")
+        hertz = f"{float(rate):,.15g} Hz"
         why = (
-            f"the segments of {plan.name} one behind the other, as a signal of"
-            f" {float(rate):,.15g} Hz without gaps, numbered from 1970 on"
+            f"the segments of {plan.name} as a signal of {hertz}, each at its own times"
+            if plan.in_time
+            else f"the segments of {plan.name} one behind the other, as a signal of {hertz} without"
+            " gaps, numbered from 1970 on"
         )
-        made = ConcatExec(child, rate.numerator, rate.denominator, plan.name, why)
-        return made, tuple(range(len(columns)))
+        made = ConcatExec(child, rate.numerator, rate.denominator, plan.name, plan.in_time, why)
+        return made, tuple(k for k in range(len(plan.schema)) if k != found.time)
     if isinstance(plan, Fill):
         below = _segments(plan.input, plan.channels, plan.time, lower, plan.pos)
         how = "along a line" if plan.linear else "with the sample before them"

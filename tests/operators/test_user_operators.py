@@ -25,7 +25,7 @@ from tests.support import user_operators
 from tests.support.paths import ROOT
 from tests.support.run_checkpoints import plan_of, run, stop_and_continue
 from tests.support.runtimes import RUNTIMES, apply, named
-from tests.support.user_operators import LEVELS, MANY, Emit, operator_session, rows_of
+from tests.support.user_operators import LEVELS, MANY, STEPS, Emit, operator_session, rows_of
 
 QUICK, FULL = 12, 1000
 
@@ -168,7 +168,7 @@ def test_segments_are_read_only_and_stay(session: Session) -> None:
 # -- checkpoints -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("text", [MANY, LEVELS], ids=["rows", "segments"])
+@pytest.mark.parametrize("text", [MANY, LEVELS, STEPS], ids=["rows", "segments", "signals"])
 def test_checkpoints(text: str, seed: int, full: bool) -> None:
     for k in range(100 if full else 2):
         choice = random.Random(f"operator checkpoint {seed + k}")

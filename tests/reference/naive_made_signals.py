@@ -1,4 +1,5 @@
-"""CONCAT, FILL and ZIP in the reference: the samples of the signal that each makes, as rows."""
+"""CONCAT, SIGNAL, FILL and ZIP in the reference: the samples of the signal that each makes, as
+rows."""
 
 from __future__ import annotations
 
@@ -10,8 +11,9 @@ from typing import Any
 
 from cql.base.types import DataType, Kind
 from cql.planner.nodes.logical import Concat, Fill, Zip, samples_of
-from tests.reference.naive_rewindow import Sample, SampleRow, runs_of
+from tests.reference.naive_rewindow import SampleRow, runs_of
 from tests.reference.naive_rows import Row
+from tests.reference.naive_samples import Sample
 from tests.reference.naive_values import to_float32
 
 _SECOND = 1_000_000_000
@@ -19,13 +21,30 @@ Runs = list[list[Sample]]
 
 
 def concatenated(node: Concat, rows: Sequence[Row]) -> Iterator[Row]:
-    """The samples of the segments of the rows, numbered from 1970 on."""
+    """The samples of the segments of the rows: numbered from 1970 on, or those at times that none
+    of an earlier row has passed."""
+    if node.in_time:
+        yield from _in_time(node, rows)
+        return
     number = 0
     for row in rows:
         for values in zip(*(row.values[c] for c in node.channels), strict=True):
             sample = Sample(number, Fraction(0), node.rate, values)
             yield SampleRow(values, (None,) * len(values), sample=sample)
             number += 1
+
+
+def _in_time(node: Concat, rows: Sequence[Row]) -> Iterator[Row]:
+    last: Sample | None = None
+    for row in rows:
+        given = [row.values[c] for c in node.channels]
+        due = None if last is None else last.nanoseconds(1)
+        for k, values in enumerate(zip(*given, strict=True)):
+            first = given[0].first
+            sample = replace(first, number=first.number + k, values=values)
+            if due is None or sample.nanoseconds() >= due:
+                last = sample
+                yield _row(sample, range(1, 1 + len(values)), 0)
 
 
 def filled(node: Fill, rows: Sequence[Row]) -> Iterator[Row]:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from itertools import pairwise
-from typing import Any, Protocol
+from typing import Protocol
 
 from cql.planner.nodes.logical import Concat, Fill, Gaps, Logical, Rewindow, Sync, Zip, samples_of
 from tests.reference.naive_expr import evaluate as value_of
 from tests.reference.naive_rows import Row
+from tests.reference.naive_samples import Sample, Segment
 from tests.reference.naive_signals import NaiveSignal
 
 _SECOND = 1_000_000
@@ -27,41 +28,10 @@ class Reads(Protocol):
 
 
 @dataclass(frozen=True)
-class Sample:
-    """A sample of all channels; ``number`` counts from ``origin`` (microseconds) at the rate."""
-
-    number: int
-    origin: Fraction
-    rate: Fraction
-    values: tuple[Any, ...]
-
-    def time(self, ahead: int = 0) -> int:
-        """The time in microseconds, rounded down; ``ahead`` samples later."""
-        return math.floor(self.exact(ahead))
-
-    def nanoseconds(self, ahead: int = 0) -> int:
-        """The same in nanoseconds."""
-        return math.floor(1000 * self.exact(ahead))
-
-    def exact(self, ahead: int = 0) -> Fraction:
-        return self.origin + (self.number + ahead) * _SECOND / self.rate
-
-
-@dataclass(frozen=True)
 class SampleRow(Row):
-    """A sample of a signal that CONCAT, FILL or ZIP makes, as a row."""
+    """A sample of a signal that a function in FROM makes, as a row."""
 
-    sample: Sample = Sample(0, Fraction(0), Fraction(1), ())
-
-
-class Segment(tuple[Any, ...]):
-    """Samples of a channel, and when the first one was."""
-
-    first: Sample
-
-    def time_of(self, number: int) -> int:
-        """In nanoseconds."""
-        return self.first.nanoseconds(number)
+    sample: Sample = field(default_factory=lambda: Sample(0, Fraction(0), Fraction(1), ()))
 
 
 def _segments(inside: Sequence[Sample]) -> tuple[Segment, ...]:
@@ -102,7 +72,7 @@ def _made(node: Reads, rows: Sequence[Row]) -> list[list[Sample]]:
         assert isinstance(row, SampleRow)
         sample = replace(row.sample, values=tuple(row.values[c] for c in node.channels))
         last = runs[-1][-1] if runs else None
-        if last is None or (last.number + 1, last.origin) != (sample.number, sample.origin):
+        if last is None or last.exact(1) != sample.exact():
             runs.append([])
         runs[-1].append(sample)
     return runs

@@ -12,6 +12,7 @@ import numpy as np
 
 from cql.planner.nodes.expr import Call
 from tests.reference.naive_registry import function
+from tests.reference.naive_samples import Segment, placed
 from tests.reference.naive_values import BadRowError
 
 
@@ -62,7 +63,7 @@ def _crossings(call: Call, x: Sequence[Any]) -> int:
 
 @function("hann")
 def _hann(call: Call, x: Sequence[Any]) -> tuple[float, ...]:
-    return tuple(v * math.sin(math.pi * i / len(x)) ** 2 for i, v in enumerate(x))
+    return placed(x, (v * math.sin(math.pi * i / len(x)) ** 2 for i, v in enumerate(x)))
 
 
 @function("power_spectrum")
@@ -128,7 +129,8 @@ def _arithmetic(call: Call, x: Any, y: Any) -> tuple[float, ...]:
         raise BadRowError("arithmetic")
     operations = {"add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide}
     with np.errstate(all="ignore"):
-        return tuple(np.asarray(operations[call.fn.removeprefix("samples_")](a, b)).tolist())
+        made = np.asarray(operations[call.fn.removeprefix("samples_")](a, b)).tolist()
+        return placed(x if isinstance(x, Segment) else y, made)
 
 
 def _correlated(x: Sequence[Any], y: Sequence[Any], most: int) -> Any:
@@ -159,7 +161,7 @@ def _resample(call: Call, x: Sequence[Any], up: int, down: int) -> tuple[float, 
     spread = np.zeros(len(x) * up)
     spread[::up] = x
     filtered = np.convolve(spread, up * taps / taps.sum())
-    return tuple(filtered[half : half + len(spread) : down].tolist())
+    return placed(x, filtered[half : half + len(spread) : down].tolist(), 0, up, down)
 
 
 @function("haarwavelet")
@@ -184,4 +186,5 @@ def _band_energy(call: Call, x: Sequence[Any], level: int) -> float:
 
 @function("subseg")
 def _subseg(call: Call, x: Sequence[Any], start: int, length: int) -> Sequence[Any]:
-    return [v for i, v in enumerate(x) if i >= start][: max(length, 0)]
+    start = min(max(start, 0), len(x))
+    return placed(x, [v for i, v in enumerate(x) if i >= start][: max(length, 0)], start)

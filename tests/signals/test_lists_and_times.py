@@ -154,6 +154,37 @@ def test_tags_are_at_the_nearest_samples(rate: str, session: Session) -> None:
         assert row["resampled"] == (None if row["number"] is None else row["number"] * 3 // 4)
 
 
+@pytest.mark.parametrize("runtime", RUNTIMES, ids=named)
+def test_samples_at_another_rate_have_its_times(runtime: Settings, session: Session) -> None:
+    """Also behind a gap, in overlapping windows, and resampled twice."""
+    apply(session, runtime, {"morsel_rows": 3})
+    rate, origin = Fraction(8000), 1_600_000_000_123_456
+    numbers = [*range(500), *range(700, 1200)]
+    times = [origin + round(k * 1_000_000 / rate) for k in numbers]
+    table = pa.table({"ts": pa.array(times, pa.timestamp("us")), "x": np.arange(len(times))})
+    session.create_stream("timed", table, ordered_by="ts", rate=8000, replace=True)
+    rows = _rows(
+        session,
+        "SELECT x[0] AS number, timestamp_ns(y, 0) AS first, timestamp_ns(y, 7) AS eighth,"
+        " timestamp_ns(z, 3) AS fourth, sample_at(y, window_start) AS at, count(z) AS n,"
+        " timestamp_ns(subseg(y, 2, 3), 1) AS cut, timestamp_ns(hann(y), 2) AS third"
+        " FROM (SELECT x, window_start, resample(x, 147, 160) AS y,"
+        " resample(resample(x, 147, 160), 10, 21) AS z FROM timed [ROWS 50 SLIDE 33]) AS w",
+    )
+    assert len(rows) > 20
+    gap = round((times[500] - times[0]) * rate / 1_000_000) - 500
+    for row in rows:
+        begins = 1000 * origin + (row["number"] + gap * (row["number"] >= 500)) * 125_000
+        y, z = rate * 147 / 160, rate * 147 * 10 / (160 * 21)
+
+        def later(i: int, of: Fraction, begins: int = begins) -> int:
+            return begins + int(i * 1_000_000_000 / of)
+
+        assert (row["first"], row["eighth"], row["fourth"]) == (begins, later(7, y), later(3, z))
+        assert (row["cut"], row["third"]) == (later(3, y), later(2, y))
+        assert (row["at"], row["n"]) == (0, 22)
+
+
 _LENGTHS = "dot takes as many samples on both sides, and these are"
 
 
@@ -183,8 +214,10 @@ _LENGTHS = "dot takes as many samples on both sides, and these are"
         (f"SELECT sample_at(fft(x), window_start) {W}", "of a transform", "fft"),
         (f"SELECT timestamp_ns(1) {W}", "timestamp_ns does not take", "timestamp_ns"),
         (f"SELECT timestamp_ns(x, x) {W}", "argument 2 of timestamp_ns must be", "x"),
-        (f"SELECT timestamp_ns(f, 1) FROM (SELECT resample(x, 1, 2) AS f {W}) AS r",
+        (f"SELECT timestamp_ns(f, 1) FROM (SELECT haarwavelet(x, 1) AS f {W}) AS r",
          "and these are of a transform", "1"),
+        (f"SELECT resample(resample(x, 9973, 10000), 9967, 9949) {W}", "has times that 64 bits"
+         " do not hold: as a fraction it is 43835792931", "resample"),
     ],
 )  # fmt: skip
 def test_refused(text: str, message: str, place: str, session: Session) -> None:

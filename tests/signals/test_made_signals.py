@@ -3,6 +3,8 @@ against the slow model, in every runtime."""
 
 from __future__ import annotations
 
+import datetime as dt
+import itertools
 import math
 import random
 from collections.abc import Iterator, Sequence
@@ -66,6 +68,7 @@ def _check(
     signal: NaiveSignal,
     choice: random.Random,
     inputs: dict[str, list[tuple[Any, ...]]],
+    time: str = "ts",
 ) -> dict[str, Any]:
     """Compares the windows and the rows of FROM ``text`` with those of the runs of ``signal``, and
     with the reference over ``inputs``; returns the metrics of the operator that makes the
@@ -89,9 +92,9 @@ def _check(
     samples = [row for run in signal.runs for row in run.rows]
     for k, name in enumerate(names):
         assert rows[name].to_pylist() == [row[1][k] for row in samples], where
-    assert rows.column_names == [*(["ts"] if signal.timed else []), *names]
+    assert rows.column_names == [*([time] if signal.timed else []), *names]
     if signal.timed:
-        times = rows["ts"].cast(pa.int64()).to_pylist()
+        times = rows[time].cast(pa.int64()).to_pylist()
         assert times == [
             run.time_of(n) // 1000 for run in signal.runs for n in range(run.first, run.last)
         ], where
@@ -101,7 +104,7 @@ def _check(
         made = list(zip(*(c.to_pylist() for c in columns), strict=True))
         assert _reference(session, f"SELECT * FROM {text} AS made {each}", inputs) == made, where
     metrics: list[dict[str, Any]] = query.metrics()
-    word = text.split("(")[0].lower()
+    word = text.split("(")[0].lower().replace("signal", "concat")
     return next(row for row in metrics if row["operator"].startswith(f"{word}#"))
 
 
@@ -117,6 +120,33 @@ def test_random_concat(session: Session, full: bool, seed: int) -> None:
         signal = NaiveSignal(rate, False, runs=[NaiveRun(0, rate, 0, rows)] if rows else [])
         told = _check(session, "CONCAT(v)", case.names, signal, choice, {"s": _stored(case)})
         assert told["samples"] == len(rows)
+
+
+def _parts(run: NaiveRun, kept: set[int]) -> Iterator[NaiveRun]:
+    """The parts of a run whose rows have their ids in ``kept``."""
+    numbered = enumerate(run.rows, run.first)
+    for has, rows in itertools.groupby(numbered, lambda at: id(at[1]) in kept):
+        part = list(rows)
+        if has:
+            yield NaiveRun(part[0][0], run.rate, run.origin, [row for _, row in part])
+
+
+def test_random_signal(session: Session, full: bool, seed: int) -> None:
+    """Windows at their own times: those that overlap have each sample once, and what lies between
+    those that are apart is a gap."""
+    for choice, case in _cases("signal", full, seed):
+        case.declare(session, pushed=False)
+        session.sql(f"CREATE OR REPLACE VIEW v AS SELECT * FROM s {case.window}")
+        windows, given = case.expected()
+        inside = [id(row) for window in windows for row in window.rows]
+        kept = set(inside)
+        signal = NaiveSignal(Fraction(case.rate), True)
+        for run in given.runs:
+            signal.runs += _parts(run, kept)
+        inputs = {"s": _stored(case)}
+        told = _check(session, "SIGNAL(v)", case.names, signal, choice, inputs, "time")
+        assert told["samples"] == len(kept)
+        assert told["overlapping"] == len(inside) - len(kept)
 
 
 def test_silence_filter(session: Session) -> None:
@@ -147,6 +177,59 @@ def test_silence_filter(session: Session) -> None:
     assert "as a signal of 44,100 Hz without gaps" in str(
         session.sql("EXPLAIN SELECT l FROM CONCAT(spoken) AS s [ROWS 64 SLIDE 64]")
     )
+
+
+def test_segments_at_another_rate(session: Session) -> None:
+    """Their signal has that rate: its windows and times do."""
+    session.create_stream("s", pa.table({"x": np.arange(400, dtype=np.int16)}), rate=100)
+    session.sql(
+        "CREATE VIEW slow AS SELECT resample(x, 1, 4) AS y FROM s [ROWS 80 SLIDE 80];"
+        " CREATE VIEW fast AS SELECT x * 1 AS x, resample(y, 8, 2) AS y"
+        " FROM (SELECT x, resample(x, 1, 4) AS y FROM s [ROWS 80 SLIDE 80]) AS w"
+    )
+    second = results(session, "SELECT y FROM CONCAT(slow) AS c [RANGE 1 SECOND SLIDE 1 SECOND]")
+    parts = results(session, "SELECT y FROM slow")
+    joined = [v for (part,) in parts for v in part]
+    assert [len(y) for (y,) in second] == [25] * 4
+    assert [v for (y,) in second for v in y] == joined
+    told = results(session, "SELECT count(x), count(y) FROM CONCAT(fast) AS c [ROWS 400 SLIDE 400]")
+    assert told == [(400, 400)]
+
+
+def test_a_filter_in_time(session: Session) -> None:
+    """A signal of windows at a quarter of the rate, in which windows and ranges are at the times of
+    the first signal."""
+    times = np.r_[0:400, 700:1100] * 10_000
+    table = pa.table({"ts": pa.array(times, pa.timestamp("us")), "x": np.arange(800)})
+    session.create_stream("s", table, rate=100, ordered_by="ts")
+    session.sql("CREATE VIEW slow AS SELECT resample(x, 1, 4) AS y, x FROM s [ROWS 40 SLIDE 40];"
+                " CREATE VIEW y AS SELECT y FROM slow")  # fmt: skip
+    windows = results(
+        session,
+        "SELECT window_start, timestamp_ns(y, 1) AS t, size(y) AS n FROM SIGNAL(y) AS c"
+        " [ROWS 30 SLIDE 30 WITH RESTS]",
+    )
+    epoch = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+    begins = [epoch + dt.timedelta(seconds=s) for s in (0, 1.2, 2.4, 3.6, 7, 8.2)]
+    assert [row[0] for row in windows[:6]] == begins
+    assert [row[2] for row in windows] == [30, 30, 30, 10] * 2
+    assert [row[1] for row in windows[:5]] == [10**9 * 7 // 175 + 10**6 * t for t in
+                                               (0, 1200, 2400, 3600, 7000)]  # fmt: skip
+    filled = results(session, "SELECT count(*) FROM (SELECT * FROM SIGNAL(y) AS c"
+                              " WHERE time >= TIMESTAMP '1970-01-01 00:00:07') AS w")  # fmt: skip
+    assert filled[-1][0] == 100
+    with pytest.raises(CqlError, match="SIGNAL of y and x, which have different rates"):
+        session.sql("SELECT * FROM SIGNAL(slow) AS c [ROWS 4 SLIDE 4]")
+
+
+def test_channels_at_different_times(session: Session) -> None:
+    session.create_stream("s", pa.table({"x": np.arange(90)}), rate=10)
+    session.sql("CREATE VIEW v AS SELECT x, subseg(x, 1, 5) AS later, subseg(x, 0, 5) AS same"
+                " FROM s [ROWS 9 SLIDE 9]; CREATE VIEW w AS SELECT same, later FROM v")  # fmt: skip
+    with pytest.raises(CqlError, match=r"later begins \+100,000,000 ns from same"):
+        session.sql("SELECT * FROM SIGNAL(w) AS c [ROWS 4 SLIDE 4]").to_arrow()
+    with pytest.raises(CqlError, match="takes as many samples of each channel"):
+        session.sql("SELECT * FROM SIGNAL(v) AS c [ROWS 4 SLIDE 4]").to_arrow()
 
 
 # -- FILL ------------------------------------------------------------------------------------------
@@ -326,6 +409,9 @@ _W = "[ROWS 4 SLIDE 4]"
     [
         (f"SELECT * FROM CONCAT(a) AS c {_W}", "takes rows with segments, and a has none", "a"),
         (f"SELECT * FROM CONCAT(a, b) AS c {_W}", "CONCAT takes the name of a view", "CONCAT"),
+        (f"SELECT * FROM SIGNAL(a) AS c {_W}", "SIGNAL takes rows with segments, and a has", "a"),
+        (f"SELECT * FROM SIGNAL(spectra) AS c {_W}", "SIGNAL of f, whose samples are those", ""),
+        (f"SELECT * FROM SIGNAL(named) AS c {_W}", "SIGNAL has a column time with the times", ""),
         (f"SELECT * FROM CONCAT(spectra) AS c {_W}", "CONCAT of f, whose samples are those", ""),
         (f"SELECT * FROM CONCAT(maybe) AS c {_W}", "CONCAT of x, which may be NULL,", ""),
         (f"SELECT * FROM CONCAT(nothing) AS c {_W}", "there is no stream or table nothing", ""),
@@ -349,6 +435,7 @@ def test_refused(text: str, message: str, place: str, session: Session) -> None:
     session.create_stream("plain", pa.table({"p": np.arange(9)}), rate=10)
     session.sql("CREATE VIEW v AS SELECT x FROM a [ROWS 3 SLIDE 3]")
     session.sql("CREATE VIEW spectra AS SELECT fft(x) AS f FROM a [ROWS 3 SLIDE 3]")
+    session.sql("CREATE VIEW named AS SELECT x AS Time FROM a [ROWS 3 SLIDE 3]")
     session.sql("CREATE VIEW maybe AS SELECT nullif(max(x), 3) AS m,"
                 " CASE WHEN max(x) > 3 THEN x END AS x FROM a [ROWS 3 SLIDE 3]")  # fmt: skip
     with pytest.raises(CqlError) as caught:

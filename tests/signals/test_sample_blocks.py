@@ -135,6 +135,29 @@ def test_columns_beside_the_channels_are_those_of_the_row(session: Session) -> N
     ]
 
 
+def test_computed_columns_are_of_each_sample(session: Session, seed: int) -> None:
+    blocks, flat = _tables(seed + 3)
+    found = []
+    for name, table, kind in (
+        ("mixed", blocks, "ARRAY<SMALLINT>"),
+        ("mixed_rows", flat, "SMALLINT"),
+    ):
+        session.register_table(f"{name}_of", table)
+        session.sql(f"CREATE STREAM {name} (at TIMESTAMP_NTZ, a {kind}, mean AS (a + b) / 2,"
+                    f" b {kind}) FROM TABLE {name}_of ORDERED BY at RATE {RATE} HZ")  # fmt: skip
+        rows: Any = session.sql(f"SELECT * FROM {name}")
+        windows: Any = session.sql(f"SELECT mean FROM {name} [ROWS 100 SLIDE 100 WITH RESTS]")
+        found.append((rows.to_arrow(), windows.to_arrow()))
+    assert found[0] == found[1]
+    assert found[0][0].column_names == ["at", "a", "mean", "b"]
+    with pytest.raises(CqlError, match=r"\+ does not take array"):
+        session.sql("CREATE STREAM c (at TIMESTAMP_NTZ, a ARRAY<SMALLINT>, b ARRAY<SMALLINT>,"
+                    " d AS a + b) FROM TABLE mixed_of ORDERED BY at")  # fmt: skip
+    with pytest.raises(CqlError, match="later, which is computed, as the time of rows that are"):
+        session.sql("CREATE STREAM c (later AS at + INTERVAL 1 SECOND) FROM TABLE mixed_of"
+                    f" ORDERED BY later RATE {RATE} HZ")  # fmt: skip
+
+
 def test_pushed_blocks(session: Session) -> None:
     session.sql("CREATE STREAM live (at TIMESTAMP, a ARRAY<SMALLINT>) ORDERED BY at RATE 4 HZ")
     for k in range(3):

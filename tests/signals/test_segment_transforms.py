@@ -14,10 +14,19 @@ import pytest
 from scipy.signal import resample_poly
 
 from cql.base.types import DOUBLE, signal
+from cql.errors import RunError
 from cql.executor.kernels.signals import segments
-from cql.executor.kernels.signals.layout import KINDS, PREPARED_BYTES
+from cql.executor.kernels.signals.layout import (
+    FULL,
+    KINDS,
+    MOST_TIMEBASES,
+    PREPARED_BYTES,
+    USED_TIMEBASES,
+)
 from cql.executor.kernels.signals.of_segments import fourier, pairs, prepared, rates, values
 from cql.executor.kernels.signals.of_segments import transforms as cut
+from cql.executor.kernels.signals.of_segments.times import segment_sample_at, segment_time
+from cql.executor.kernels.signals.timebase import MOST_RATE, USES
 from cql.executor.operators.signals.segment_store import SegmentStore, Timebase
 from cql.planner.functions.signals import COMPLEX
 from cql.planner.interpret.signals import MAY_FAIL, NEVER_FAIL
@@ -237,6 +246,84 @@ def test_resampling_as_scipy(up: int, down: int, made: Segments) -> None:
     common = math.gcd(up, down)
     found = rates.segment_resampled(made.of(x), up // common, down // common, 1)
     near(made.store.samples(found), resample_poly(x, up, down), (up, down))
+
+
+@pytest.mark.parametrize("most", [20, 10_000])
+def test_times_at_another_rate(most: int, made: Segments) -> None:
+    """They are rounded down from exact ones, also of segments that are resampled again; a phase for
+    which 64 bits do not do is rounded once."""
+    choice, store, exacts = random.Random(most), made.store, 0
+    for _ in range(200):
+        rate = choice.choice((Fraction(10), Fraction(44_100), Fraction(30_000, 1001)))
+        phase = choice.choice((Fraction(0), Fraction(1, 3), 1 / rate / 7))
+        origin, start = choice.randrange(-(10**18), 10**18), choice.randrange(10**9)
+        base = Timebase(rate, origin, phase)
+        g = store.make(store.number_of(base), start, np.zeros(8))
+        made.held.append(g)
+        begins = origin + 1_000_000_000 * (start / rate + phase)
+        for _ in range(choice.randrange(1, 4)):
+            up, down = choice.randrange(1, most), choice.randrange(1, most)
+            up, down = Fraction(up, down).as_integer_ratio()
+            if max((rate * up / down).as_integer_ratio()) > MOST_RATE or up > 50 * down:
+                continue
+            rate = rate * up / down
+            g = rates.segment_resampled(g, up, down, 1)
+        now = store.timebase(g)
+        assert now.rate == rate
+        exact = begins == now.origin + 1_000_000_000 * (store.start(g) / rate + now.phase)
+        exacts += exact
+        for i in range(-1, store.length(g) + 1):
+            found = segment_time(g, i)
+            least = begins + i * 1_000_000_000 / rate
+            assert found == math.floor(least) if exact else abs(found - least) < 4
+        for i in range(store.length(g)):
+            nearest = round((begins + i * 1_000_000_000 / rate) / 1000)
+            if rate < 100_000:
+                assert segment_sample_at(g, nearest) == i
+        store.sweep(1)
+    assert exacts > (190 if most < 100 else 50)
+
+
+def test_timebases_that_are_equal_are_one(made: Segments) -> None:
+    """However they are written, and whichever kernel enters them."""
+    store = made.store
+    known = store.number_of(Timebase(Fraction(44_100), 7, Fraction(1, 3)))
+    assert store.number_of(Timebase(Fraction(88_200, 2), 7, Fraction(2, 6))) == known
+    for phase in (Fraction(0), Fraction(1, 44_100), Fraction(5, 7)):
+        base = Timebase(Fraction(30_000, 1001), -3, phase)
+        assert Timebase.of(base.words) == base
+    base = store.number_of(Timebase(Fraction(44_100), 5))
+    lower = store.number_of(Timebase(Fraction(11_025), 5))
+    g = store.make(base, 400, np.zeros(8))
+    h = rates.segment_resampled(g, 1, 4, 1)
+    assert (store.start(h), store.timebase(h)) == (100, Timebase(Fraction(11_025), 5))
+    assert store.number_of(store.timebase(h)) == lower
+    made.held.append(g)
+    store.sweep(1)
+
+
+def test_too_many_timebases(made: Segments) -> None:
+    """Those that no segment is in make room."""
+    store = made.store
+    g = store.make(made.base, 0, np.zeros(64))
+    made.held.append(g)
+    for k in range(store.words[MOST_TIMEBASES] + 10):
+        part = segments.subseg(g, k % 64, 0)
+        for down in (2, 3):
+            rates.segment_resampled(part, 1, down, 1)
+        segments.release(part)
+        store.leave(store.number_of(Timebase(Fraction(7), k)))
+        if k % 100 == 0:
+            store.sweep(1)
+    store.sweep(1)
+    assert store.timebases[:, USES].tolist() == [2, *[0] * (len(store.timebases) - 1)]
+    assert store.words[USED_TIMEBASES] < 10
+    used = store.words[USED_TIMEBASES] = store.words[MOST_TIMEBASES]
+    store.timebases[: int(used), USES] += 1
+    with pytest.raises(RunError, match="more than 65,536 timebases"):
+        store.number_of(Timebase(Fraction(3)))
+    store.timebases[: int(used), USES] -= 1
+    store.words[FULL] = 0
 
 
 def test_not_a_number(made: Segments) -> None:

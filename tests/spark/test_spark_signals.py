@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import cql
+from cql.session.session import CqlWarning
 
 RATE, BLOCK, BLOCKS = 100, 150, 20
 MADE = f"""
@@ -47,6 +48,26 @@ def test_a_signal_of_a_spark_table_and_back(spark: Any) -> None:
                 " [ROWS 3000 SLIDE 3000]"
             )
             assert spark.sql("SELECT sum(size(ch0)) FROM default.cut").first()[0] == 2 * len(WAVE)
+            session.sql(f"CREATE STREAM default.kept FROM TABLE default.sounds {clauses}")
+            query = "SELECT window_start, hann(ch0) AS ch0 FROM default.kept [ROWS 256 SLIDE 128]"
+            session.sql(f"CREATE MATERIALIZED VIEW default.parts AS {query}")
+            session.sql("CREATE MATERIALIZED VIEW default.flat AS SELECT start, ch0 AS x"
+                        " FROM default.kept WHERE ch0 > 9")  # fmt: skip
+            more = MADE.replace(f"range({BLOCKS})", f"range(0, {2 * BLOCKS}, 1, 1)")
+            spark.sql(f"INSERT OVERWRITE default.sounds {more}")
+            for view in ("parts", "flat"):
+                with pytest.warns(CqlWarning, match="was computed anew: "):
+                    session.sql(f"REFRESH MATERIALIZED VIEW default.{view}")
+            rows = spark.sql("SELECT ch0 FROM default.parts ORDER BY window_start").collect()
+            assert [r.ch0 for r in rows] == session.sql(query).to_arrow()["ch0"].to_pylist()
+            assert len(rows) == (2 * len(WAVE) - 128) // 128
+            flat = [r.x for r in spark.sql("SELECT x FROM default.flat ORDER BY start").collect()]
+            whole = np.arange(2 * len(WAVE)) * 7 % 31
+            assert flat == whole[whole > 9].tolist()
+            assert spark.table("default.parts").dtypes[1] == ("ch0", "array<double>")
     finally:
+        spark.sql("DROP TABLE IF EXISTS default.parts")
+        spark.sql("DROP TABLE IF EXISTS default.flat")
+        spark.sql("DROP TABLE IF EXISTS default.kept")
         spark.sql("DROP TABLE IF EXISTS default.cut")
         spark.sql("DROP TABLE default.sounds")

@@ -25,6 +25,11 @@ LEVELS = """
     SELECT window_start, level, rises FROM levels(TABLE audio [ROWS 64 SLIDE 48]) AS x
     WHERE level > 0"""
 
+STEPS = """
+    WITH filtered AS (SELECT step, ch0 * 2 AS twice FROM steps(TABLE audio [ROWS 64 SLIDE 64]) AS x)
+    SELECT window_start, step, stddev(twice) AS spread
+    FROM SIGNAL(filtered) AS s [ROWS 100 SLIDE 50 WITH RESTS]"""
+
 
 @cql.operator(
     {"number": "bigint", "text": "string", "total": "double", "odd": "boolean", "at": "timestamp"},
@@ -49,6 +54,13 @@ def levels(state: Any, row: Any, emit: Emit) -> None:
     state.rises += level > state.before
     state.before = level
     emit(rises=state.rises, level=level)
+
+
+@cql.operator({"step": "signal<double>", "ch0": "signal<smallint>"}, state={"before": "int64"})
+def steps(state: Any, row: Any, emit: Emit) -> None:
+    """How far each sample is from the one before it, beside the samples."""
+    emit(np.diff(row.ch0.astype(np.int64), prepend=state.before), row.ch0)
+    state.before = row.ch0[-1]
 
 
 def recent_rest(state: Any, emit: Emit, most: int) -> None:
@@ -99,7 +111,8 @@ def rows_of(seed: int, count: int) -> list[tuple[int, int | None, str | None, fl
 @contextmanager
 def operator_session(seed: int, count: int = 400, **settings: Any) -> Iterator[Session]:
     """A session with the operators over the streams ``s`` and ``audio``."""
-    with cql.connect(spark=False, functions=[many, levels, recent, same], **settings) as session:
+    functions = [many, levels, steps, recent, same]
+    with cql.connect(spark=False, functions=functions, **settings) as session:
         ts, k, name, v = zip(*rows_of(seed, count), strict=True) if count else ((),) * 4
         table = pa.table(
             {

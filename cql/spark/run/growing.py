@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from cql.catalog.signals.sample_blocks import SampleRelation
 from cql.catalog.spark.tables.files import Files
 from cql.executor.kernels.morsel_layout import NEVER
 from cql.planner.nodes.physical import OnTimeExec, PhysicalPlan, SourceExec, sources, walk
@@ -45,6 +46,9 @@ class GrowingPlan:
             return self.placed
         for source in tables(self.plan.root):
             return Whole(f"rows are looked up in {source.name}", source.pos)
+        for source in sources(self.plan.root):
+            if isinstance(source.relation, SampleRelation):
+                return Whole(f"rows of {source.name} are blocks of samples", source.pos)
         return _mixed_uses(sources(self.plan.root))
 
     @property

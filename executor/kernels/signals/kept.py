@@ -5,7 +5,14 @@ from __future__ import annotations
 
 from cql.executor.jit.decorators import njit
 from cql.executor.kernels.lib.memory import words
-from cql.executor.kernels.signals.layout import BASE, SEGMENT, SEGMENTS, STORE
+from cql.executor.kernels.signals.layout import (
+    BASE,
+    OWNER,
+    SEGMENT,
+    SEGMENTS,
+    STORE,
+    TIMEBASES_AT,
+)
 from cql.executor.kernels.signals.timebase import TIMEBASE
 
 
@@ -25,3 +32,9 @@ def number_of(s: int, g: int) -> int:
 def clock_of(timebases: int, g: int) -> int:
     """The address of the timebase of a segment, in the table at ``timebases``."""
     return int(timebases + 8 * TIMEBASE * (words(g, SEGMENT)[BASE] >> 4))
+
+
+@njit("int64(int64)", nogil=True, cache=True)
+def clock(g: int) -> int:
+    """The same, in the table of the segment's own store."""
+    return clock_of(words(words(g, SEGMENT)[OWNER], STORE)[TIMEBASES_AT], g)

@@ -33,12 +33,18 @@ BYTES = 16  # bytes of the blocks that the store made
 COPIED = 17  # bytes that were copied from block to block
 FIRST_YOUNG = 18  # the young segments, in a ring of MOST_SEGMENTS lines: the number of the first,
 NEXT_YOUNG = 19  # and of the next one
-FULL = 20  # 1: something was refused since there was no room
+FULL = 20  # not 0: something was refused since there was no room
 EMPTY = 21  # the address of a segment without samples, for a function that finds no room
 PREPARED = 22  # address of the first table that functions prepared (``prepared``); 0: none
 PREPARED_BYTES = 23
 TIMEBASES_AT = 24  # address of the table of timebases (``timebase``)
-STORE = 25
+MOST_TIMEBASES = 25
+USED_TIMEBASES = 26  # lines that were used, as of the other tables
+STORE = 27
+
+# Why something was refused (FULL), 0: nothing was.
+NO_ROOM = 1
+NO_TIMEBASE = 2
 
 # Memory managers.
 COPY_ALWAYS = 0

@@ -60,6 +60,7 @@ from cql.executor.kernels.signals.layout import (
     MOST_SEGMENTS,
     NEXT,
     NEXT_YOUNG,
+    NO_ROOM,
     OWNER,
     PART,
     PARTS,
@@ -75,12 +76,14 @@ from cql.executor.kernels.signals.layout import (
     SIZES,
     START,
     STORE,
+    TIMEBASES_AT,
     USED_BLOCKS,
     USED_PARTS,
     USED_SEGMENTS,
     YOUNG,
     YOUNG_WORDS,
 )
+from cql.executor.kernels.signals.timebase import TIMEBASE, USES
 
 
 @njit("int64(int64)", nogil=True, cache=True)
@@ -93,15 +96,21 @@ def sample_bytes(base: int) -> int:
 
 
 @njit("void(int64)", nogil=True, cache=True)
-def _lock(s: int) -> None:
+def lock(s: int) -> None:
     while compare_and_swap(s, 0, 1) != 0:
         while load_relaxed(s) != 0:
             pause()
 
 
 @njit("void(int64)", nogil=True, cache=True)
-def _unlock(s: int) -> None:
+def unlock(s: int) -> None:
     store_release(s, 0)
+
+
+@njit("void(int64[::1], int64, int64)", nogil=True, cache=True)
+def use_timebase(q: Any, base: int, more: int) -> None:
+    """Counts the uses of a timebase; ``base`` has the form of a segment's word BASE."""
+    words(q[TIMEBASES_AT] + 8 * TIMEBASE * (base >> 4), TIMEBASE)[USES] += more
 
 
 @njit("int64(int64[::1], int64, int64, int64)", nogil=True, cache=True)
@@ -115,9 +124,10 @@ def _segment(q: Any, base: int, start: int, length: int) -> int:
         g = q[SEGMENTS] + 8 * SEGMENT * q[USED_SEGMENTS]
         q[USED_SEGMENTS] += 1
     else:
-        q[FULL] = 1
+        q[FULL] = NO_ROOM
         return 0
     q[LIVE_SEGMENTS] += 1
+    use_timebase(q, base, 1)
     line = words(g, SEGMENT)
     line[REFERENCES], line[FLAT], line[LENGTH], line[START] = 1, 0, length, start
     line[BASE], line[OWNER], line[FIRST], line[LAST] = base, q.ctypes.data, -1, -1
@@ -130,11 +140,11 @@ def _block(q: Any, size: int) -> int:
     at = q[FREE_BLOCK]
     blocks = lines(q[BLOCKS], q[MOST_BLOCKS], BLOCK_WORDS)
     if at < 0 and q[USED_BLOCKS] == q[MOST_BLOCKS]:
-        q[FULL] = 1
+        q[FULL] = NO_ROOM
         return -1
     data = allocate(max(size, 1))
     if data == 0:
-        q[FULL] = 1
+        q[FULL] = NO_ROOM
         return -1
     if at >= 0:
         q[FREE_BLOCK] = blocks[at, MADE]
@@ -164,7 +174,7 @@ def _add_part(q: Any, g: int, block: int, address: int, n: int) -> bool:
         at = q[USED_PARTS]
         q[USED_PARTS] += 1
     else:
-        q[FULL] = 1
+        q[FULL] = NO_ROOM
         return False
     parts[at, BLOCK], parts[at, AT], parts[at, SAMPLES], parts[at, NEXT] = block, address, n, -1
     lines(q[BLOCKS], q[MOST_BLOCKS], BLOCK_WORDS)[block, SHARES] += 1
@@ -228,6 +238,7 @@ def _cut_back(q: Any, g: int, last: int, samples: int) -> None:
 def _free(q: Any, g: int) -> None:
     _drop_parts(q, g)
     line = words(g, SEGMENT)
+    use_timebase(q, line[BASE], -1)
     line[FIRST] = q[FREE_SEGMENT]
     q[FREE_SEGMENT] = (g - q[SEGMENTS]) // (8 * SEGMENT)
     q[LIVE_SEGMENTS] -= 1
@@ -302,11 +313,11 @@ def _filled(q: Any, h: int, n: int) -> int:
 def make(s: int, base: int, start: int, n: int) -> int:
     """A segment of ``n`` samples in a block of its own, which the caller fills (FLAT)."""
     q = words(s, STORE)
-    _lock(s)
+    lock(s)
     h = _segment(q, base, start, n)
     if h != 0 and n > 0 and _filled(q, h, n) == 0:
         h = 0
-    _unlock(s)
+    unlock(s)
     return h
 
 
@@ -314,7 +325,7 @@ def make(s: int, base: int, start: int, n: int) -> int:
 def adopt(s: int, address: int, size: int) -> int:
     """The number of a block of the host, which holds it (one share) until it lets go."""
     q = words(s, STORE)
-    _lock(s)
+    lock(s)
     at = q[FREE_BLOCK]
     blocks = lines(q[BLOCKS], q[MOST_BLOCKS], BLOCK_WORDS)
     if at >= 0:
@@ -323,7 +334,7 @@ def adopt(s: int, address: int, size: int) -> int:
         at = q[USED_BLOCKS]
         q[USED_BLOCKS] += 1
     else:
-        q[FULL] = 1
+        q[FULL] = NO_ROOM
     if at >= 0:
         blocks[at, SHARES], blocks[at, DATA], blocks[at, SIZE], blocks[at, MADE] = (
             1,
@@ -331,30 +342,30 @@ def adopt(s: int, address: int, size: int) -> int:
             size,
             0,
         )
-    _unlock(s)
+    unlock(s)
     return at
 
 
 @njit("void(int64, int64)", nogil=True, cache=True)
 def let_go(s: int, block: int) -> None:
     """The host no longer holds a block."""
-    _lock(s)
+    lock(s)
     _leave_block(words(s, STORE), block)
-    _unlock(s)
+    unlock(s)
 
 
 @njit("boolean(int64, int64)", nogil=True, cache=True)
 def forget(s: int, block: int) -> bool:
     """Frees the line of a block of the host if nobody shares it; whether it did."""
     q = words(s, STORE)
-    _lock(s)
+    lock(s)
     line = words(q[BLOCKS] + 8 * BLOCK_WORDS * block, BLOCK_WORDS)
     gone = line[SHARES] == 0
     if gone:
         line[DATA] = 0
         line[MADE] = q[FREE_BLOCK]
         q[FREE_BLOCK] = block
-    _unlock(s)
+    unlock(s)
     return gone
 
 
@@ -362,12 +373,12 @@ def forget(s: int, block: int) -> bool:
 def segment_of(s: int, base: int, start: int, n: int, block: int, address: int) -> int:
     """A segment of ``n`` samples at an address inside a block."""
     q = words(s, STORE)
-    _lock(s)
+    lock(s)
     h = _segment(q, base, start, n)
     if h != 0 and n > 0 and not _add_part(q, h, block, address, n):
         _free(q, h)
         h = 0
-    _unlock(s)
+    unlock(s)
     return h
 
 
@@ -381,9 +392,9 @@ def release(g: int) -> None:
     """Gives one reference back."""
     if fetch_add(g, -1) == 1:
         s = words(g, SEGMENT)[OWNER]
-        _lock(s)
+        lock(s)
         _free(words(s, STORE), g)
-        _unlock(s)
+        unlock(s)
 
 
 @njit("int64(int64[::1], int64, int64, int64)", nogil=True, cache=True)
@@ -407,10 +418,22 @@ def _cut(q: Any, g: int, skip: int, n: int) -> int:
 def subseg(g: int, skip: int, n: int) -> int:
     """The ``n`` samples behind the first ``skip``, which the segment must have."""
     s = words(g, SEGMENT)[OWNER]
-    _lock(s)
+    lock(s)
     h = _cut(words(s, STORE), g, skip, n)
-    _unlock(s)
+    unlock(s)
     return h
+
+
+@njit("void(int64, int64, int64)", nogil=True, cache=True)
+def place(g: int, base: int, start: int) -> None:
+    """Puts a segment that nobody else has at number ``start`` of the timebase of ``base``."""
+    line = words(g, SEGMENT)
+    s = line[OWNER]
+    lock(s)
+    use_timebase(words(s, STORE), base, 1)
+    use_timebase(words(s, STORE), line[BASE], -1)
+    line[BASE], line[START] = (base & ~15) | (line[BASE] & 15), start
+    unlock(s)
 
 
 @njit("int64(int64, int64, int64)", nogil=True, cache=True)
@@ -419,8 +442,7 @@ def moved(g: int, base: int, start: int) -> int:
     has the form of a segment's word BASE; 0: no room."""
     h = subseg(g, 0, words(g, SEGMENT)[LENGTH])
     if h != 0:
-        line = words(h, SEGMENT)
-        line[BASE], line[START] = (base & ~15) | (line[BASE] & 15), start
+        place(h, base, start)
     return h
 
 
@@ -495,7 +517,7 @@ def append(g: int, h: int) -> int:
     caller's reference of ``g``; 0: no room, and the reference of ``g`` stays."""
     s = words(g, SEGMENT)[OWNER]
     q = words(s, STORE)
-    _lock(s)
+    lock(s)
     made = g
     if q[MANAGER] == REFCOUNT_LAZY and words(g, SEGMENT)[REFERENCES] == 1:
         line, n = words(g, SEGMENT), words(h, SEGMENT)[LENGTH]
@@ -512,7 +534,7 @@ def append(g: int, h: int) -> int:
                 _drop_parts(q, g)
     elif q[MANAGER] != REFCOUNT_REALLOC or not _extended(q, g, h):
         made = _joined(q, g, h)
-    _unlock(s)
+    unlock(s)
     if made != 0 and made != g:
         release(g)
     return made
@@ -528,7 +550,7 @@ def flat(g: int) -> int:
         return address
     s = line[OWNER]
     q = words(s, STORE)
-    _lock(s)
+    lock(s)
     address = line[FLAT]
     if address == 0:
         n = line[LENGTH]
@@ -543,7 +565,7 @@ def flat(g: int) -> int:
             made[FIRST] = made[LAST] = -1
             _free(q, h)
             store_release(g + 8 * FLAT, address)
-    _unlock(s)
+    unlock(s)
     return address
 
 
@@ -551,9 +573,9 @@ def flat(g: int) -> int:
 def copy_out(g: int, skip: int, n: int, target: int) -> None:
     """Copies ``n`` samples behind the first ``skip`` to an address."""
     s = words(g, SEGMENT)[OWNER]
-    _lock(s)
+    lock(s)
     _copy_samples(words(s, STORE), g, skip, n, target)
-    _unlock(s)
+    unlock(s)
 
 
 @njit("void(int64)", nogil=True, cache=True)
@@ -594,15 +616,15 @@ def note_young(g: int, serial: int) -> None:
     through (``sweep``)."""
     s = words(g, SEGMENT)[OWNER]
     q = words(s, STORE)
-    _lock(s)
+    lock(s)
     if q[NEXT_YOUNG] - q[FIRST_YOUNG] == q[MOST_SEGMENTS]:
-        q[FULL] = 1  # the segment stays until the store is closed
+        q[FULL] = NO_ROOM  # the segment stays until the store is closed
     else:
         at = q[YOUNG] + 8 * YOUNG_WORDS * (q[NEXT_YOUNG] % q[MOST_SEGMENTS])
         line = words(at, YOUNG_WORDS)
         line[SERIAL], line[MADE_SEGMENT] = serial, g
         q[NEXT_YOUNG] += 1
-    _unlock(s)
+    unlock(s)
 
 
 @njit("int64(int64)", nogil=True, cache=True)
@@ -611,11 +633,11 @@ def drop_samples(g: int) -> int:
     it they would stay until the morsel is through."""
     line = words(g, SEGMENT)
     s = line[OWNER]
-    _lock(s)
+    lock(s)
     if line[REFERENCES] == 1 and line[FIRST] >= 0:
         _drop_parts(words(s, STORE), g)
         line[LENGTH] = 0
-    _unlock(s)
+    unlock(s)
     return 0
 
 
@@ -623,7 +645,7 @@ def drop_samples(g: int) -> int:
 def sweep(s: int, through: int) -> None:
     """Releases what was noted for morsels up to the serial number ``through``."""
     q = words(s, STORE)
-    _lock(s)
+    lock(s)
     while q[FIRST_YOUNG] < q[NEXT_YOUNG]:
         at = q[YOUNG] + 8 * YOUNG_WORDS * (q[FIRST_YOUNG] % q[MOST_SEGMENTS])
         line = words(at, YOUNG_WORDS)
@@ -633,4 +655,4 @@ def sweep(s: int, through: int) -> None:
         q[FIRST_YOUNG] += 1
         if fetch_add(g, -1) == 1:
             _free(q, g)
-    _unlock(s)
+    unlock(s)

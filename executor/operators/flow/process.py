@@ -19,9 +19,11 @@ from cql.executor.kernels.morsel_layout import (
     NEVER,
     PHASE,
     ROWS,
+    SERIAL,
     data_word,
     mask_word,
 )
+from cql.executor.kernels.signals.segments import note_young
 from cql.executor.morsel.egress import view_address
 from cql.executor.morsel.morsel import Morsel, Words, stored_dtype
 from cql.executor.operators.contract import CodeColumn
@@ -45,6 +47,7 @@ from cql.executor.udf.operator_state import state_class
 from cql.planner.interpret.error import EvaluationError
 from cql.planner.interpret.python_values import to_python
 from cql.planner.nodes.expr import Value
+from cql.planner.nodes.logical.running import first_segment
 from cql.planner.nodes.physical import ProcessExec
 
 #: Rows for which the function is called before what it emits leaves.
@@ -79,6 +82,10 @@ class ProcessOperator(GeneratedOperator):
         size = sum(f.size * np.dtype(f.dtype).itemsize for f in self._fields)
         self._batch = max(1, min(_ROWS, _STATE_BYTES // max(size, 1))) if node.partition else _ROWS
         self.resize("births", 1, np.int64)
+        self._anchor = first_segment(schema, node.given)
+        self._segments = [
+            k for k, (_, kind) in enumerate(node.function.returns) if kind.kind is Kind.SIGNAL
+        ]
         self._times = passed_times(node)
         self.resize("latest", max(len(self._times), 1), np.int64)
         self.state["latest"][:] = NEVER
@@ -124,7 +131,9 @@ class ProcessOperator(GeneratedOperator):
         places = self._places(morsel, first, last)
         for k, place in enumerate(places.tolist()):
             try:
-                firsts.append(self._call(place, [(values[k], kind) for values, kind in columns]))
+                given = [(values[k], kind) for values, kind in columns]
+                firsts.append(self._call(place, given))
+                self._place(morsel, firsts[-2], firsts[-1], first + k)
             except EvaluationError as error:
                 self._failure, failed, last = error.message, first + k, first + k
                 break
@@ -152,6 +161,21 @@ class ProcessOperator(GeneratedOperator):
             else:
                 row.append(to_python(value, kind))
         return self._calls.call(self._state_of(place), row, segments)
+
+    def _place(self, morsel: Morsel, begin: int, end: int, row: int) -> None:
+        """Makes segments of the samples that were emitted for a row, at the times of its first
+        segment. Raises RunError if there is no room."""
+        if not self._segments or begin == end:
+            return
+        assert self._anchor is not None
+        address = int(morsel.words[data_word(self._anchor)])
+        anchor = int(view_address(address, np.dtype(np.int64), row + 1)[row])
+        for k in self._segments:
+            values = self._calls.values[k]
+            for at in range(begin, end):
+                made = self.workspace.signals.make_at(anchor, values[at])
+                note_young(made, int(morsel.words[SERIAL]))
+                values[at] = made
 
     def _column(
         self, morsel: Morsel, c: int, first: int, last: int

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cql.base.types import DataType
+from cql.base.types import DataType, Kind
 from cql.executor.codegen.expressions.scope import Code, zero
 from cql.executor.codegen.kernel_builder import NEED_ROOM, Lazy, RowScope
 from cql.executor.codegen.kernel_cache import Kernel, once
@@ -151,7 +151,7 @@ class _ProcessWriter(PassingWriter):
             truth = " != 0" if kind.storage == "bool" else ""
             kernel.body.lines(f"value{k} = {of}[uint64(at)]{truth}")
             kernel.body.lines(f"known{k} = {mask}[uint64(at)] != 0")
-            made.append(Code(f"value{k}", f"known{k}"))
+            made.append(Code(f"value{k}", None if kind.kind is Kind.SIGNAL else f"known{k}"))
         return made
 
 

@@ -8,20 +8,20 @@ overlap are cut from it again.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from fractions import Fraction
 
 import numpy as np
 
 from cql.executor.kernels.signals import kept, layout
+from cql.executor.kernels.signals.timebase import USES
 from cql.executor.operators.signals.segment_store import SegmentStore, Timebase
 from cql.executor.state.store import Snapshot
 
 # The words of a segment.
 _KIND = 0  # of its samples (``layout.KINDS``)
-_RATE = 1  # of its timebase: rate, per and origin
-_START = 4  # the number of its first sample there
-_LENGTH = 5
-_WORDS = 6
+_TIMEBASE = 1  # ``Timebase.words``
+_START = _TIMEBASE + USES  # the number of its first sample there
+_LENGTH = _START + 1
+_WORDS = _LENGTH + 1
 
 
 def save(store: SegmentStore, numbers: Iterable[int]) -> Snapshot:
@@ -29,10 +29,9 @@ def save(store: SegmentStore, numbers: Iterable[int]) -> Snapshot:
     words, samples = list[list[int]](), [np.empty(0, np.uint8)]
     for number in numbers:
         g = int(kept.address_of(store.address, number))
-        own, base = store.samples(g), store.timebase(g)
-        clock = (base.rate.numerator, base.rate.denominator, base.origin)
+        own = store.samples(g)
         kind = layout.KINDS.index(own.dtype.name)
-        words.append([kind, *clock, store.start(g), len(own)])
+        words.append([kind, *store.timebase(g).words, store.start(g), len(own)])
         samples.append(own.view(np.uint8))
     return Snapshot(
         {"samples": np.concatenate(samples)}, np.array(words, np.int64).reshape(len(words) * _WORDS)
@@ -45,11 +44,11 @@ def restore(store: SegmentStore, saved: Snapshot) -> list[int]:
     Raises RunError if there is no room for them."""
     found, at, data = list[int](), 0, saved.arrays["samples"]
     for line in saved.words.reshape(-1, _WORDS).tolist():
-        rate, per, origin = line[_RATE:_START]
-        base = store.number_of(Timebase(Fraction(rate, per), origin))
+        base = store.number_of(Timebase.of(line[_TIMEBASE:_START]))
         kind = np.dtype(layout.KINDS[line[_KIND]])
         size = kind.itemsize * line[_LENGTH]
         made = store.make(base, line[_START], data[at : at + size].view(kind))
+        store.leave(base)
         found.append(int(kept.number_of(store.address, made)))
         at += size
     store.check()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -12,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cql.errors import RunError
-from cql.executor.kernels.signals import layout, segments, timebase
+from cql.executor.kernels.signals import layout, segments, timebase, timebases
 from cql.executor.kernels.signals.of_segments.prepared import free_tables
 from cql.executor.morsel.egress import view_address
 from cql.executor.state.store import Account
@@ -51,11 +52,26 @@ class Room:
 
 @dataclass(frozen=True, slots=True)
 class Timebase:
-    """The times of the samples of a signal: ``rate`` in hertz, and the time of sample 0, in
-    nanoseconds since 1970."""
+    """The times of the samples of a signal: ``rate`` in hertz; sample 0 is ``phase`` seconds behind
+    ``origin``, which is in nanoseconds since 1970."""
 
     rate: Fraction
     origin: int = 0
+    phase: Fraction = Fraction(0)
+
+    @property
+    def words(self) -> tuple[int, ...]:
+        """Its words in the table of timebases (``kernels.signals.timebase``)."""
+        hertz, phase = self.rate.numerator, self.phase
+        common = math.lcm(hertz, phase.denominator)
+        per = self.rate.denominator * (common // hertz)
+        return common, per, self.origin, phase.numerator * (common // phase.denominator)
+
+    @classmethod
+    def of(cls, words: Sequence[int]) -> Timebase:
+        """The timebase with these words."""
+        rate, per, origin, phase = words
+        return cls(Fraction(rate, per), origin, Fraction(phase, rate))
 
 
 class SegmentStore:
@@ -76,8 +92,7 @@ class SegmentStore:
             np.empty((room.blocks, layout.BLOCK_WORDS), np.int64),
             np.empty((room.segments, layout.YOUNG_WORDS), np.int64),
         ]
-        self.timebases = np.empty((_MOST_TIMEBASES, timebase.TIMEBASE), np.int64)
-        self._numbers: dict[Timebase, int] = {}
+        self.timebases = np.zeros((_MOST_TIMEBASES, timebase.TIMEBASE), np.int64)
         self._constants: dict[bytes, int] = {}
         self._hosted: dict[int, Samples] = {}  # blocks whose memory Python owns
         q = self.words = np.zeros(layout.STORE, np.int64)
@@ -92,6 +107,7 @@ class SegmentStore:
         q[[layout.FREE_SEGMENT, layout.FREE_PART, layout.FREE_BLOCK]] = -1
         q[layout.MANAGER] = manager.value
         q[layout.TIMEBASES_AT] = self.timebases.ctypes.data
+        q[layout.MOST_TIMEBASES] = _MOST_TIMEBASES
         self._empty = np.zeros(layout.SEGMENT, np.int64)  # no line of the table: it always stays
         self._empty[[layout.REFERENCES, layout.OWNER]] = 1, self.address
         self._empty[layout.BASE] = layout.KINDS.index("float64")
@@ -105,27 +121,20 @@ class SegmentStore:
     # -- timebases -------------------------------------------------------------------------------
 
     def number_of(self, base: Timebase) -> int:
-        """The number of a timebase; a new one is entered.
-
-        Raises RunError if there are too many."""
-        known = self._numbers.get(base)
-        if known is not None:
-            return known
-        number = len(self._numbers)
-        if number == _MOST_TIMEBASES:
-            raise RunError(
-                f"the signals of the query have more than {_MOST_TIMEBASES:,} timebases",
-                hint="the clock of a source drifts, so that it begins anew after each gap: declare"
-                " its RATE exactly, or a longer TOLERANCE",
-            )
-        self.timebases[number] = base.rate.numerator, base.rate.denominator, base.origin
-        self._numbers[base] = number
+        """The number of a timebase, which the caller uses until ``leave``, or to the end of the
+        query; segments use their own. Raises RunError if there are too many."""
+        number = int(timebases.enter(self.address, *base.words))
+        self.check_room()
         return number
+
+    def leave(self, number: int) -> None:
+        """Gives a use of a timebase back."""
+        timebases.leave(self.address, number)
 
     def timebase(self, g: int) -> Timebase:
         """The timebase of a segment."""
-        rate, per, origin = self.timebases[self._line(g)[layout.BASE] >> 4].tolist()
-        return Timebase(Fraction(rate, per), origin)
+        line = self.timebases[self._line(g)[layout.BASE] >> 4].tolist()
+        return Timebase.of(line[: timebase.USES])
 
     # -- segments --------------------------------------------------------------------------------
 
@@ -157,6 +166,11 @@ class SegmentStore:
         self._check(made != 0)
         view_address(self._line(made)[layout.FLAT], samples.dtype, len(samples))[:] = samples
         return made
+
+    def make_at(self, g: int, samples: Samples) -> int:
+        """The same, from where segment ``g`` begins on."""
+        line = self._line(g)
+        return self.make(line[layout.BASE] >> 4, line[layout.START], samples)
 
     def constant(self, values: Sequence[Any]) -> int:
         """The segment of a constant list of numbers, which stays to the end of the query."""
@@ -202,6 +216,12 @@ class SegmentStore:
 
     def check_room(self) -> None:
         """Raises RunError if a kernel found no room."""
+        if self.words[layout.FULL] == layout.NO_TIMEBASE:
+            raise RunError(
+                f"the segments of the query have more than {_MOST_TIMEBASES:,} timebases",
+                hint="each gap begins a timebase if the clock of a source drifts, and so does each"
+                " phase of resample: declare RATE exactly, or resample by smaller numbers",
+            )
         self._check(not self.words[layout.FULL])
 
     def check(self) -> None:

@@ -54,6 +54,7 @@ class SegmentsOperator(Operator):
                 samples = columns[c][run.first : run.first + run.samples]
                 made[at] = store.make(base, run.start, samples)
                 at += 1
+            store.leave(base)
         self.descriptor[kernel.RUNS] = at // len(self._channels)
         morsel.words[PHASE] = 1
 

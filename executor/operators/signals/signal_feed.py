@@ -89,15 +89,11 @@ class SignalFeed(Feed):
         """The segments of a channel, one for each run."""
         samples = np.ascontiguousarray(samples)
         block = store.share(samples)
-        made = [
-            store.segment(
-                store.number_of(run.base),
-                run.start,
-                samples[run.first : run.first + run.samples],
-                block,
-            )
-            for run in runs
-        ]
+        made = list[int]()
+        for run in runs:
+            base, own = store.number_of(run.base), samples[run.first : run.first + run.samples]
+            made.append(store.segment(base, run.start, own, block))
+            store.leave(base)
         store.let_go(block)
         return np.array(made, np.int64)
 

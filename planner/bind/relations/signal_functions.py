@@ -1,5 +1,5 @@
-"""Functions in FROM that make a signal: ``CONCAT(rows)``, ``FILL(signal, method, longest)`` and
-``ZIP(signal, other)``."""
+"""Functions in FROM that make a signal: ``CONCAT(rows)``, ``SIGNAL(rows)``,
+``FILL(signal, method, longest)`` and ``ZIP(signal, other)``."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from cql.planner.bind.relations import running, signals
 from cql.planner.bind.scope import Scope
 from cql.planner.functions.folding import fold
 from cql.planner.functions.signals import COMPLEX
+from cql.planner.nodes.catalog import SAMPLE_TIME
 from cql.planner.nodes.expr import Expr, Literal
 from cql.planner.nodes.logical import Concat, Fill, Logical, Zip, samples_of
 
@@ -23,6 +24,7 @@ Named = Callable[[exp.Table], Logical]
 
 _USAGE = {
     "CONCAT": "FROM CONCAT(sounds) AS s [ROWS 4096 SLIDE 4096]",
+    "SIGNAL": "FROM SIGNAL(filtered) AS s [ROWS 4096 SLIDE 4096]",
     "FILL": "FROM FILL(audio, 'linear', INTERVAL 1 SECOND) AS s [ROWS 4096 SLIDE 4096]",
     "ZIP": "FROM ZIP(left_audio, right_audio) AS s [ROWS 4096 SLIDE 4096]",
 }
@@ -40,20 +42,21 @@ def made_signal(binder: Binder, node: exp.Expr, named: Named) -> Logical:
     """The signal that the function ``node`` makes. Raises BindError or NotSupportedError for
     arguments that it does not take."""
     function, given = node.this.name.upper(), list(node.this.expressions)
-    names = {"CONCAT": 1, "FILL": 1, "ZIP": 2}[function]
-    count = {"CONCAT": 1, "FILL": 3, "ZIP": 2}[function]
+    names = 2 if function == "ZIP" else 1
+    count = 3 if function == "FILL" else names
     tables = [signals.table_of(each) for each in given[:names]]
     found = [table for table in tables if table is not None]
     if len(given) != count or len(found) < names:
         what = {
             "CONCAT": "the name of a view with segments",
+            "SIGNAL": "the name of a view with segments",
             "FILL": "the name of a signal, a method, and the longest gap",
             "ZIP": "the names of two signals",
         }[function]
         raise binder.error(f"{function} takes {what}", node, _USAGE[function])
     plans = [named(table) for table in found]
-    if function == "CONCAT":
-        return _concat(binder, plans[0], found[0])
+    if function in ("CONCAT", "SIGNAL"):
+        return _concat(binder, function, plans[0], found[0])
     for plan, at in zip(plans, given, strict=False):
         if not signals.is_signal(plan):
             raise binder.error(
@@ -64,36 +67,44 @@ def made_signal(binder: Binder, node: exp.Expr, named: Named) -> Logical:
     return _zip(binder, plans, given)
 
 
-def _concat(binder: Binder, plan: Logical, node: exp.Table) -> Concat:
+def _concat(binder: Binder, function: str, plan: Logical, node: exp.Table) -> Concat:
     reason = running.unordered(plan)
     if reason is not None:
-        raise binder.unsupported(f"CONCAT over {reason}", node)
+        raise binder.unsupported(f"{function} over {reason}", node)
     channels = tuple(k for k, f in enumerate(plan.schema) if f.type.kind is Kind.SIGNAL)
     if not channels:
         raise binder.error(
-            f"CONCAT takes rows with segments, and {node.name} has none",
+            f"{function} takes rows with segments, and {node.name} has none",
             node,
             "CREATE VIEW sounds AS SELECT a.ch0 FROM detections AS d, audio AS a WHERE a.time …",
         )
+    in_time = function == "SIGNAL"
     rates = [plan.schema[c].type.rate for c in channels]
     for c, rate in zip(channels, rates, strict=True):
         f = plan.schema[c]
         if rate is None or f.type.element == COMPLEX:
             raise binder.unsupported(
-                f"CONCAT of {f.name}, whose samples are those of a transform,", node
+                f"{function} of {f.name}, whose samples are those of a transform,", node
             )
         if f.nullable:
             raise binder.unsupported(
-                f"CONCAT of {f.name}, which may be NULL,", node, "WHERE leaves rows out"
+                f"{function} of {f.name}, which may be NULL,", node, "WHERE leaves rows out"
+            )
+        if in_time and f.name.lower() == SAMPLE_TIME:
+            raise binder.error(
+                f"SIGNAL has a column {SAMPLE_TIME} with the times of its samples, and {node.name}"
+                " has segments of that name",
+                node,
+                "a view gives them another name",
             )
         if rate != rates[0]:
             raise binder.unsupported(
-                f"CONCAT of {plan.schema[channels[0]].name} and {f.name}, which have different"
+                f"{function} of {plan.schema[channels[0]].name} and {f.name}, which have different"
                 " rates,",
                 node,
             )
     assert rates[0] is not None
-    return Concat(plan, channels, Fraction(*rates[0]), node.name, binder.pos(node))
+    return Concat(plan, channels, Fraction(*rates[0]), node.name, in_time, binder.pos(node))
 
 
 def _fill(binder: Binder, plan: Logical, given: list[exp.Expr]) -> Fill:

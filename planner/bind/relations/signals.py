@@ -11,7 +11,6 @@ from fractions import Fraction
 from sqlglot import exp
 
 from cql.base.model import Field
-from cql.base.types import Kind
 from cql.dialect import to_sql
 from cql.dialect.nodes import StreamWindow
 from cql.errors import BindError
@@ -164,7 +163,17 @@ def _hint(plan: Logical, name: str, f: Field, time: int | None) -> str:
         return f"leave {f.name} out, or CAST({f.name} AS INT): the channels of a signal are numbers"
     if f.type.is_timestamp and time is None:
         return f"ORDERED BY {f.name} says that it is the time of the samples"
-    return f"leave it out of CREATE STREAM {name}: the channels of a signal are numbers"
+    numbers = [g.name for k, g in enumerate(plan.schema) if k == time or g.type.kind in SAMPLES]
+    fields = [
+        f"{g.name}.{part} AS {part}"
+        for g in plan.schema
+        for part, kind in g.type.fields
+        if kind.kind in SAMPLES
+    ]
+    channels = ", ".join([*numbers, *fields])
+    if len(numbers) + len(fields) == (time is not None):
+        return f"the channels of a signal are numbers: {name} has none"
+    return f"the channels of a signal are numbers: FROM (SELECT {channels} FROM {name}) AS s […]"
 
 
 def _length(binder: Binder, node: exp.Expr, rate: Fraction, *, by_time: bool) -> int:
@@ -379,14 +388,3 @@ def _takes(
         return False
     setattr(found, side, (right, open_))
     return True
-
-
-def refuse_rows(binder: Binder, plan: Logical, node: exp.Expr) -> None:
-    """Raises NotSupportedError if rows of ``plan``, which are written to a table, hold segments."""
-    for f in plan.schema:
-        if f.type.kind is Kind.SIGNAL:
-            raise binder.unsupported(
-                f"writing the segments of a signal ({f.name}) to a table",
-                node,
-                f"write functions of them, such as stddev({f.name})",
-            )

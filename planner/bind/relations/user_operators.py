@@ -14,7 +14,8 @@ from cql.planner.bind.expressions.expression import ExprBinder
 from cql.planner.bind.relations.running import unordered
 from cql.planner.bind.scope import Scope
 from cql.planner.functions.user.operators import UserOperator
-from cql.planner.nodes.logical import Process
+from cql.planner.nodes.logical import Logical, Process
+from cql.planner.nodes.logical.running import first_segment
 
 
 def processed(
@@ -50,6 +51,7 @@ def processed(
     _check_names(binder, node, function, taken)
     columns = (*shown, *range(width, width + len(function.returns)), *hidden)
     given = tuple(range(below.width))
+    _check_segments(binder, node, function, plan, given)
     names = plan.schema.names[: below.width]
     made = Process(plan, function, arguments, given, names, columns, by, binder.pos(node))
     return Bound(made, len(hidden))
@@ -103,6 +105,25 @@ def _operator(binder: Binder, node: TableFunction) -> UserOperator:
         hint=did_you_mean(name, known, what="there are")
         or "@session.operator declares one in Python",
     )
+
+
+def _check_segments(
+    binder: Binder,
+    node: TableFunction,
+    function: UserOperator,
+    plan: Logical,
+    given: tuple[int, ...],
+) -> None:
+    """Raises BindError if the operator returns segments, and the rows have none that say when they
+    are."""
+    for name, kind in function.returns:
+        if kind.kind is Kind.SIGNAL and first_segment(plan.schema, given) is None:
+            raise binder.error(
+                f"{function.name} returns {name}, a {kind}, and the rows of its table have no"
+                " segment that says when it begins",
+                node,
+                f"FROM {function.name}(TABLE audio [ROWS 4096 SLIDE 4096])",
+            )
 
 
 def _check_names(

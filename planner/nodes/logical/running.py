@@ -3,11 +3,11 @@ it."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from cql.base.model import Field, Schema
-from cql.base.types import DataType
+from cql.base.types import DataType, Kind
 from cql.errors import Position
 from cql.planner.nodes.abstract import cached_property
 from cql.planner.nodes.expr import Expr, Literal
@@ -93,7 +93,7 @@ class Process(OneInput):
 
     @cached_property
     def schema(self) -> Schema:
-        return process_schema(self.input.schema, self.function, self.columns)
+        return process_schema(self.input.schema, self.function, self.given, self.columns)
 
     @property
     def expressions(self) -> tuple[Expr, ...]:
@@ -121,7 +121,23 @@ class Process(OneInput):
         return False
 
 
-def process_schema(below: Schema, function: UserOperator, columns: tuple[int, ...]) -> Schema:
-    """The ``columns`` of the input and of what the operator returns."""
-    every = (*below, *(Field(name, kind, True) for name, kind in function.returns))
+def process_schema(
+    below: Schema, function: UserOperator, given: tuple[int, ...], columns: tuple[int, ...]
+) -> Schema:
+    """The ``columns`` of the input and of what the operator returns for the columns ``given``: its
+    segments are at the rate of the row's first segment."""
+    timed = first_segment(below, given)
+    rate = None if timed is None else below[timed].type.rate
+    made = (
+        Field(name, replace(kind, rate=rate), False)
+        if kind.kind is Kind.SIGNAL
+        else Field(name, kind, True)
+        for name, kind in function.returns
+    )
+    every = (*below, *made)
     return Schema(tuple(every[c] for c in columns))
+
+
+def first_segment(below: Schema, given: tuple[int, ...]) -> int | None:
+    """The first of the columns ``given`` that has segments of a signal."""
+    return next((c for c in given if below[c].type.kind is Kind.SIGNAL), None)

@@ -10,7 +10,7 @@ from cql.base.model import Field, Schema
 from cql.base.types import BIGINT, TIMESTAMP, signal
 from cql.errors import Position
 from cql.planner.nodes.abstract import cached_property
-from cql.planner.nodes.catalog import StreamSpec
+from cql.planner.nodes.catalog import SAMPLE_TIME, StreamSpec
 from cql.planner.nodes.expr import Column, Expr
 from cql.planner.nodes.logical.base import OneInput, TwoInputs, first_time
 from cql.planner.nodes.logical.parts import WINDOW_COLUMNS
@@ -72,22 +72,24 @@ class Rewindow(_OfSignal):
 
 @dataclass(frozen=True, slots=True)
 class Concat(_OfSignal):
-    """The segments of the columns ``channels`` of the rows of ``input``, one row behind the other,
-    as a signal of ``rate`` hertz without gaps, whose samples are numbered from 1970 on. ``name``:
-    that of the rows, for errors."""
+    """The segments of the columns ``channels`` of the rows of ``input`` as a signal of ``rate``
+    hertz: one row behind the other without gaps, numbered from 1970 on, or (``in_time``) each at
+    its own times, which are the first column. ``name``: that of the rows, for errors."""
 
     channels: tuple[int, ...]
     rate: Fraction
     name: str
+    in_time: bool = False
     pos: Position | None = field(default=None, compare=False)
 
     @property
     def schema(self) -> Schema:
-        return Schema(tuple(_samples(self.input.schema[c]) for c in self.channels))
+        times = (Field(SAMPLE_TIME, TIMESTAMP, False),) if self.in_time else ()
+        return Schema((*times, *(_samples(self.input.schema[c]) for c in self.channels)))
 
     @property
     def progressing(self) -> Progressing:
-        return {}
+        return {0: ProgressInfo(None, "RATE")} if self.in_time else {}
 
 
 def _samples(segments: Field) -> Field:
@@ -197,7 +199,7 @@ def samples_of(plan: Logical) -> Samples | None:
             at = plan.schema.find(spec.progress[0].column) if spec.progress else None
             return Samples(plan, at)
         case Concat():
-            return Samples(plan, None)
+            return Samples(plan, 0 if plan.in_time else None)
         case Zip():
             below = samples_of(plan.left)
             return None if below is None else replace(below, time=None if plan.time is None else 0)

@@ -114,7 +114,7 @@ class ProcessExec(WidensRows, OneInput):
 
     @cached_property
     def schema(self) -> Schema:
-        return process_schema(self.input.schema, self.function, self.columns)
+        return process_schema(self.input.schema, self.function, self.given, self.columns)
 
     @property
     def kind(self) -> str:

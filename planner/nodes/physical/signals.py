@@ -116,12 +116,13 @@ class RewindowExec(_OfSignal):
 
 @dataclass(frozen=True, slots=True)
 class ConcatExec(_ToSignal, _OfSignal):
-    """The segments of rows, one row behind the other, as a signal of ``rate`` / ``per`` hertz.
-    ``name`` of the rows, for errors."""
+    """The segments of rows as a signal of ``rate`` / ``per`` hertz: one row behind the other, or
+    (``in_time``) each at its own times. ``name`` of the rows, for errors."""
 
     rate: int
     per: int
     name: str
+    in_time: bool = False
     why: str = ""
 
     @property
@@ -130,7 +131,7 @@ class ConcatExec(_ToSignal, _OfSignal):
 
     @property
     def state(self) -> str:
-        return "the number of the next sample"
+        return "the time of the next sample" if self.in_time else "the number of the next sample"
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from cql.executor.kernels.signals.of_segments.results import (
     new,
 )
 from cql.executor.kernels.signals.segments import flat, make, release
+from cql.executor.kernels.signals.timebases import place_at_rate
 
 _TAPS = 2
 #: Samples of the filter on each side of its middle, at the lower of the two rates.
@@ -91,6 +92,9 @@ def segment_resampled(g: int, up: int, down: int, serial: int) -> int:
     length = words(g, SEGMENT)[LENGTH]
     most = -(-length * up // down)
     h = new(g, DOUBLE, most)
+    if h != 0 and not place_at_rate(h, g, up, down):
+        release(h)
+        h = 0
     if h == 0 or most == 0:
         return given(g, h, serial)
     y = as_f64(flat(h), most)
