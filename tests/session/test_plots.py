@@ -126,6 +126,30 @@ def test_windows_of_samples(session: Session) -> None:
     assert set(y[~np.isnan(y)]) <= set(Z)
 
 
+def test_windows_of_signals_from_functions(session: Session) -> None:
+    """At the rate and the times of the new signal, whatever signal is below."""
+
+    @session.operator({"twice": "signal<double>"})
+    def doubled(state: Any, row: Any, emit: Any) -> None:
+        emit(2.0 * row.a)
+
+    session.sql("CREATE VIEW slow AS SELECT resample(a, 1, 2) AS half FROM audio"
+                " [ROWS 80 SLIDE 80]; CREATE VIEW beside AS SELECT a AS c FROM audio")  # fmt: skip
+    for function in ("SIGNAL", "CONCAT"):
+        text = f"SELECT half, window_start FROM {function}(slow) AS s [ROWS 60 SLIDE 60] LIMIT 2"
+        x, _ = curve(*panels(session, text))
+        places = np.r_[np.arange(60), np.nan, np.arange(60, 120)] * 2 / RATE
+        assert np.allclose(x[~np.isnan(x)], places[~np.isnan(places)])
+    text = "SELECT a, c, window_start FROM ZIP(audio, beside) AS z [ROWS 60 SLIDE 60] LIMIT 2"
+    for axes in panels(session, text):
+        assert np.array_equal(curve(axes)[1][:60], SAMPLES[:60])
+    (axes,) = panels(session, "SELECT twice, window_start FROM"
+                              " doubled(TABLE audio [ROWS 60 SLIDE 90]) AS d LIMIT 2")  # fmt: skip
+    x, y = curve(axes)
+    assert np.array_equal(y[:60], 2.0 * SAMPLES[:60])
+    assert np.allclose(x[61:121], np.arange(90, 150) / RATE)
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_a_trace_is_the_envelope(seed: int) -> None:
     """In random parts, with gaps, and in any order."""

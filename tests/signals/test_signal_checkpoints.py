@@ -126,7 +126,8 @@ def test_segments_in_another_store(kind: str, manager: Manager) -> None:
 
 def test_a_store_that_is_too_small() -> None:
     store, _ = new_store(Manager.REFCOUNT_LAZY)
-    made = [store.make(0, 0, np.zeros(3)) for _ in range(4)]
+    base = store.number_of(Timebase(Fraction(10)))
+    made = [store.make(base, 0, np.zeros(3)) for _ in range(4)]
     saved = saved_segments.save(store, [kept.number_of(store.address, g) for g in made])
     small, _ = new_store(Manager.REFCOUNT_LAZY, Room(2, 2, 2))
     with pytest.raises(RunError, match="there is no room for more segments"):

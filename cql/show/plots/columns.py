@@ -13,15 +13,17 @@ from cql.base.types import Kind
 from cql.errors import Position
 from cql.planner.nodes.expr import Call, Cast, Column, Expr, Literal
 from cql.planner.nodes.logical import WINDOW_COLUMNS
+from cql.planner.nodes.logical.running import first_segment
 from cql.planner.nodes.physical import (
+    ConcatExec,
     FilterExec,
     LimitExec,
     Physical,
+    ProcessExec,
     ProjectExec,
     RewindowExec,
     RunningExec,
     SegmentsExec,
-    SignalInput,
     SourceExec,
 )
 from cql.planner.nodes.physical.base import PassesRows, SameColumns
@@ -173,6 +175,8 @@ def meanings(node: Physical) -> list[Meaning]:
         return [_of(e, below[0]) for e in node.exprs]
     if isinstance(node, SameColumns):
         return below[0]
+    if isinstance(node, ProcessExec):
+        return [_processed(node, c, below) for c in range(len(node.schema))]
     return [_passed(node, c, below) for c in range(len(node.schema))]
 
 
@@ -195,25 +199,38 @@ def _passed(node: Physical, column: int, below: Sequence[Sequence[Meaning]]) -> 
     return found.pop() if len(found) == 1 else None
 
 
+def _processed(node: ProcessExec, column: int, below: Sequence[Sequence[Meaning]]) -> Meaning:
+    """Segments that an operator of the user returns are at the rate of the row's first one."""
+    if node.columns[column] < len(node.input.schema) or not is_segment(node, column):
+        return _passed(node, column, below)
+    anchor = first_segment(node.input.schema, node.given)
+    x = None if anchor is None else below[0][anchor]
+    return Segment(x.rate, None) if isinstance(x, Segment) else None
+
+
 def _of_windows(node: RewindowExec) -> list[Meaning]:
-    signal = _signal_of(node.input)
-    rate = Fraction(signal.rate, signal.per)
+    rate, numbered = _signal_of(node.input)
     unit = Fraction(1) if node.by_time else 1_000_000 / rate
     size, slide = node.size * unit, node.slide * unit
     count = size * rate / 1_000_000
     exact = count.denominator == 1 and not node.rests
     segment = Segment(rate, int(count) if exact else None)
     behind = {"window_start": Fraction(0), "window_end": size, "window_time": size - 1}
-    kind = node.by_time, signal.time is None
+    kind = node.by_time, numbered
     bounds = [Bound(behind[n], size, slide, rate, *kind) for n in WINDOW_COLUMNS]
     return [*[segment] * len(node.input.schema), *bounds]
 
 
-def _signal_of(node: Physical) -> SignalInput:
-    while not isinstance(node, SourceExec | SegmentsExec):
-        (node,) = node.inputs
-    assert node.signal is not None
-    return node.signal
+def _signal_of(node: Physical) -> tuple[Fraction, bool]:
+    """The rate of the signal that a plan gives as segments, and whether its samples are numbered
+    from 1970 on. Of signals side by side the first has the times."""
+    match node:
+        case SourceExec() | SegmentsExec():
+            assert node.signal is not None
+            return Fraction(node.signal.rate, node.signal.per), node.signal.time is None
+        case ConcatExec():
+            return Fraction(node.rate, node.per), not node.in_time or _signal_of(node.input)[1]
+    return _signal_of(node.inputs[0])
 
 
 def _of(expr: Expr, given: Sequence[Meaning]) -> Meaning:
