@@ -63,7 +63,8 @@ def operator(
     and may not be kept (``copy()`` it). ``emit(value, …)`` or ``emit(name=value, …)`` adds a row to
     the result; a value that is missing is NULL.
 
-    ``returns`` has the SQL types of the result's columns. ``state`` has the numpy types of the
+    ``returns`` has the SQL types of the result's columns; ``"signal<double>"`` is a segment that
+    begins when the row's first one does. ``state`` has the numpy types of the
     state's numbers (``"int64"``) and arrays (``("float64", 16)``, ``("int32", (4, 16))``): these
     are what checkpoints save, and the function keeps nothing elsewhere. ``args`` has the types of
     the constants behind the table, which otherwise come from the annotations.

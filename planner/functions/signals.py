@@ -172,8 +172,9 @@ def of_samples(fn: str, args: tuple[Expr, ...], pos: Position | None) -> Expr:
     typed = [
         a if is_segment(a) else argument(a, DOUBLE, usage, k, pos) for k, a in enumerate(given, 1)
     ]
-    timed = next(a for a in typed if is_segment(a) and not isinstance(a, Literal))
-    made = signal(DOUBLE, _check_lengths(typed, symbol, pos), timed.type.rate)
+    rates = {a.type.rate for a in typed if is_segment(a) and not isinstance(a, Literal)}
+    rate = rates.pop() if len(rates) == 1 else None
+    made = signal(DOUBLE, _check_lengths(typed, symbol, pos), rate)
     return strict(f"samples_{fn}", typed, made, pos)
 
 

@@ -11,8 +11,10 @@ import pytest
 
 import cql
 from cql.errors import BindError, RunError
+from cql.planner.nodes.plan_json import from_json, to_json
 from cql.session.session import Session
 from tests.support.results import results
+from tests.support.run_checkpoints import plan_of
 from tests.support.runtimes import RUNTIMES, apply, named
 from tests.support.user_operators import STEPS, Emit, operator_session
 
@@ -62,6 +64,11 @@ def test_what_takes_them(session: Session) -> None:
     told = next(m for m in query.metrics() if m["operator"].startswith("concat#"))
     assert told["overlapping"] == 98 * 32
     assert "each at its own times" in str(session.sql("EXPLAIN SELECT * FROM SIGNAL(v) AS s"))
+
+
+def test_the_plan_travels(session: Session) -> None:
+    root = plan_of(session, STEPS).root
+    assert from_json(to_json(root), session._catalog, session._functions) == root
 
 
 def test_no_more_and_several_rows(session: Session) -> None:

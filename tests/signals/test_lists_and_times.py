@@ -216,6 +216,7 @@ _LENGTHS = "dot takes as many samples on both sides, and these are"
         (f"SELECT timestamp_ns(x, x) {W}", "argument 2 of timestamp_ns must be", "x"),
         (f"SELECT timestamp_ns(f, 1) FROM (SELECT haarwavelet(x, 1) AS f {W}) AS r",
          "and these are of a transform", "1"),
+        (f"SELECT timestamp_ns(resample(x, 1, 2) - subseg(x, 0, 4), 1) {W}", "of a transform", "1"),
         (f"SELECT resample(resample(x, 9973, 10000), 9967, 9949) {W}", "has times that 64 bits"
          " do not hold: as a fraction it is 43835792931", "resample"),
     ],
