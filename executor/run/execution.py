@@ -163,6 +163,9 @@ class Execution:
         except StoppedError:
             return  # stopped while a kernel was compiled
         except Exception:
+            if self._runtime is not None and os.getpid() == self._process:
+                with contextlib.suppress(CqlError):  # the store of segments may be what is full
+                    self._runtime.give_up()
             yield from self._take_results()  # the results of rows before the failed one
             raise
         finally:

@@ -142,6 +142,15 @@ class DepthFirst(Alone):
             self._hand_over(self.graph.morsels[sink], sink)
         self._hand_over_collected()
 
+    def give_up(self) -> None:
+        frames = self._stack[: depth_first.FRAME * int(self._control[depth_first.TOP])]
+        frames = frames.reshape(-1, depth_first.FRAME)
+        giving = set(frames[frames[:, 2] != 0, 0].tolist())  # operators whose output leaves now
+        for sink in self.graph.sinks:
+            if self._gather[sink] > 0 and sink not in giving:
+                self._hand_over(self.graph.morsels[sink], sink)
+        self._hand_over_collected()
+
     def _hand_over_collected(self) -> None:
         """Delivers the collected small results of a block at its end; they do not wait for results
         of the next block."""

@@ -193,6 +193,13 @@ class Ordered:
 
     def drain(self) -> None:
         self.quiesce()
+        self._hand_over_collected()
+
+    def give_up(self) -> None:
+        self._stop()
+        self._hand_over_collected()
+
+    def _hand_over_collected(self) -> None:
         for operator, edge in self._tasks.collecting:
             if address := int(edge[tables.COLLECTING]):
                 morsel = self._tasks.morsels[address]
@@ -244,12 +251,16 @@ class Ordered:
             self._tasks.task(self._tasks.place[k])[tables.EMITTED] = emitted
 
     def close(self) -> None:
+        self._stop()
+        if self._observer is not None:
+            self._observer.ended(self._tasks)
+
+    def _stop(self) -> None:
+        """Ends the other threads."""
         self._notify(tables.STOP, 1)
         if self._crew is not None:
             self._crew.join()
             self._crew = None  # breaks a cycle that would keep the morsels until a collection
-        if self._observer is not None:
-            self._observer.ended(self._tasks)
 
     # -- workers -----------------------------------------------------------------------------------
 

@@ -126,6 +126,11 @@ class Runtime(Protocol):
         """Runs until no operator has work and all gathered results are delivered."""
         ...
 
+    def give_up(self) -> None:
+        """Delivers results that were gathered before the failure of the run, which is closed next:
+        it runs no operator."""
+        ...
+
     def rebind(self) -> None:
         """Reads the addresses of kernels again after they were rebuilt; only when drained."""
         ...
@@ -167,6 +172,8 @@ class Alone:
     anyway, and whose queues are empty when it is drained."""
 
     workers = 1
+
+    def give_up(self) -> None: ...
 
     def request_return(self, *, halt: bool = False) -> None: ...
 

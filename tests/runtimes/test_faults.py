@@ -14,8 +14,11 @@ import pytest
 
 from cql.errors import CatalogError, RunError
 from cql.executor.runtimes.tables import Tasks
+from cql.query.query import Query
 from cql.session.session import Session
+from tests.support.catalog_tools import blocks_of_eight
 from tests.support.runtime_queries import WORKLISTS, interrupt, left_over, stream
+from tests.support.runtimes import RUNTIMES, Settings, apply, named
 
 
 class FaultError(Exception):
@@ -145,3 +148,28 @@ def resident() -> int:
 def whole(session: Session, text: str) -> pa.Table:
     query = session.sql(text)
     return pa.Table.from_batches(query.batches(), query.schema.to_arrow())
+
+
+def _collect(query: Query, found: list[int]) -> None:
+    for batch in query.batches():
+        found += batch["k"].to_pylist()
+
+
+@pytest.mark.parametrize("fuse", [True, False], ids=["fused", "apart"])
+@pytest.mark.parametrize("runtime", RUNTIMES, ids=named)
+def test_results_before_a_failure_come_out(runtime: Settings, fuse: bool) -> None:
+    """Also small ones, which are gathered; at most those of the failed row's own morsel lack."""
+    keys = [i % 7 for i in range(1, 401) if i % 7 > 0]
+    keys[250] = 0
+    table = pa.table({"ts": pa.array(range(len(keys)), pa.timestamp("s")), "k": keys})
+    with blocks_of_eight(), Session(False) as session:
+        apply(session, runtime, {"fuse": fuse})
+        session.create_stream("s", table, ordered_by="ts")
+        query = session.sql("SELECT 60 / k AS q, k FROM s WHERE k <> 3")
+        assert isinstance(query, Query)
+        found = list[int]()
+        with pytest.raises(RunError, match="division by zero"):
+            _collect(query, found)
+    before = [k for k in keys[:250] if k != 3]
+    assert found == before[: len(found)]
+    assert len(found) >= len([k for k in keys[:248] if k != 3])

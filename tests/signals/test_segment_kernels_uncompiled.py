@@ -3,6 +3,7 @@ no sum overflows, and the lock is given back."""
 
 from __future__ import annotations
 
+import math
 import random
 from fractions import Fraction
 
@@ -40,9 +41,12 @@ def test_timebases(full: bool, seed: int) -> None:
         choice = random.Random(f"timebases {seed + i}")
         rate = Fraction(choice.choice(("1e-6", "0.01", "29.97", "44100", "1e9", "44100.5", "1/3")))
         origin = choice.choice((0, 2**62, -(2**62), choice.randint(-(2**50), 2**50)))
-        number = choice.randint(0, int(2**60 * rate / 10**9))
-        line = np.array([rate.numerator, rate.denominator, origin], np.int64)
-        exact = origin + (number * 10**9 * rate.denominator) // rate.numerator
+        phase = choice.choice((Fraction(0), 1 / rate / choice.randint(2, 9)))
+        base = Timebase(rate, origin, phase)
+        assert Timebase.of(base.words) == base
+        line = np.array(base.words, np.int64)
+        number = choice.randint(0, min(int(2**60 * rate / 10**9), 2**63 // base.words[1] - 2))
+        exact = origin + math.floor(10**9 * (number / rate + phase))
         for kernels in (twin, timebase):
             assert kernels.time_of(line.ctypes.data, number) == exact
             for time in (exact, exact + 1, exact - 1):

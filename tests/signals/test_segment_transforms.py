@@ -326,6 +326,17 @@ def test_too_many_timebases(made: Segments) -> None:
     store.words[FULL] = 0
 
 
+def test_products_of_bytes(made: Segments) -> None:
+    """They are exact, also of more than 32 bits."""
+    g, h = (made.of(np.full(n, -128, np.int8)) for n in (200_001, 200_000))
+    assert pairs.segment_dot(g, h) == 200_000 * 128**2
+    x = np.random.default_rng(1).integers(-128, 128, 300).astype(np.int8)
+    one, other = made.of(x), made.of(np.r_[x[5:], x[:9]])
+    assert pairs.segment_delay(one, other, 20) == -5
+    assert pairs.segment_delay(one, other, 4) != -5
+    assert pairs.segment_delay(made.of(x[:0]), one, 2) == pairs.NO_LAG
+
+
 def test_not_a_number(made: Segments) -> None:
     """NaN is above all numbers, as max and min have it."""
     nan, inf = math.nan, math.inf

@@ -2,7 +2,8 @@
 
 Sample ``i`` of a timebase of RATE / PER hertz has the time ``ORIGIN + (i * PER + PHASE) / RATE``
 seconds; times are in nanoseconds since 1970, and rounded down. RATE, PER and PHASE have no common
-divisor, and RATE and PER are at most MOST_RATE.
+divisor, and RATE and PER are at most MOST_RATE: so time that is counted from ORIGIN on may have 32
+years, and more for lower rates.
 """
 
 from __future__ import annotations

@@ -5,9 +5,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from cql.executor.jit.decorators import njit
-from cql.executor.kernels.lib.memory import as_f64, words
-from cql.executor.kernels.signals.layout import LENGTH, SEGMENT
+from cql.executor.kernels.lib.memory import as_f64, as_i8, words
+from cql.executor.kernels.signals.layout import BASE, KINDS, LENGTH, SEGMENT
 from cql.executor.kernels.signals.of_segments.results import (
     DOUBLE,
     copy_doubles,
@@ -28,6 +30,9 @@ SUBTRACT_FROM = 4  # the second operand minus the first
 DIVIDE_INTO = 5
 
 NO_LAG = -(2**63)
+_BYTE = KINDS.index("int8")
+#: The sum of so many products of two bytes has 31 bits.
+_BYTES_AT_ONCE = 1 << 16
 
 
 @njit("boolean(int64, int64)", nogil=True, cache=True)
@@ -114,6 +119,26 @@ def inner(x: Any, y: Any) -> float:
     return total
 
 
+@njit("int32(int8[::1], int8[::1])", nogil=True, cache=True)
+def _short_inner(x: Any, y: Any) -> Any:
+    """The same of at most _BYTES_AT_ONCE bytes, in 32 bits."""
+    total = np.int32(0)
+    for i in range(min(x.size, y.size)):
+        total = np.int32(total + np.int32(x[i]) * np.int32(y[i]))
+    return total
+
+
+@njit("float64(int8[::1], int8[::1])", nogil=True, cache=True)
+def _inner_of_bytes(x: Any, y: Any) -> float:
+    """The same of any number of bytes."""
+    n, total, at = min(x.size, y.size), 0, 0
+    while at < n:
+        end = min(at + _BYTES_AT_ONCE, n)
+        total += _short_inner(x[at:end], y[at:end])
+        at = end
+    return float(total)
+
+
 @njit("float64(float64[::1], float64[::1], int64)", nogil=True, cache=True)
 def _at_lag(x: Any, y: Any, lag: int) -> float:
     """The sum of x[i] * y[i + lag]."""
@@ -122,8 +147,30 @@ def _at_lag(x: Any, y: Any, lag: int) -> float:
     return float(inner(x, y[lag:]) if lag >= 0 else inner(x[-lag:], y))
 
 
+@njit("float64(int8[::1], int8[::1], int64)", nogil=True, cache=True)
+def _bytes_at_lag(x: Any, y: Any, lag: int) -> float:
+    """The same of bytes."""
+    if lag >= y.size or -lag >= x.size:
+        return 0.0
+    return float(_inner_of_bytes(x, y[lag:]) if lag >= 0 else _inner_of_bytes(x[-lag:], y))
+
+
+@njit("boolean(int64, int64)", nogil=True, cache=True)
+def _are_bytes(g: int, h: int) -> bool:
+    """Whether the samples of both are bytes in their places: they are read without a copy."""
+    a, b = words(g, SEGMENT), words(h, SEGMENT)
+    return bool(a[BASE] & 15 == _BYTE and b[BASE] & 15 == _BYTE and flat(g) != 0 and flat(h) != 0)
+
+
+@njit("int8[::1](int64)", nogil=True, cache=True)
+def _bytes(g: int) -> Any:
+    return as_i8(flat(g), words(g, SEGMENT)[LENGTH])
+
+
 @njit("float64(int64, int64)", nogil=True, cache=True)
 def segment_dot(g: int, h: int) -> float:
+    if _are_bytes(g, h):
+        return float(_inner_of_bytes(_bytes(g), _bytes(h)))
     (n, at, work), (m, to, other) = doubles(g), doubles(h)
     total = inner(as_f64(at, n), as_f64(to, m))
     done(work)
@@ -151,8 +198,15 @@ def segment_correlation(g: int, h: int, most: int, serial: int) -> int:
 def segment_delay(g: int, h: int, most: int) -> int:
     """The first lag with the greatest correlation; NaN is above all numbers. NO_LAG: one of the
     segments has no samples."""
-    (n, at, work), (m, to, other) = doubles(g), doubles(h)
     found, greatest = NO_LAG, 0.0
+    if _are_bytes(g, h):
+        b, c = _bytes(g), _bytes(h)
+        for lag in range(-most, most + 1):
+            now = _bytes_at_lag(b, c, lag)
+            if lag == -most or now > greatest:
+                found, greatest = lag, now
+        return found
+    (n, at, work), (m, to, other) = doubles(g), doubles(h)
     if n > 0 and m > 0:
         x, y = as_f64(at, n), as_f64(to, m)
         for lag in range(-most, most + 1):
