@@ -32,7 +32,6 @@ _LOOK, _AGAIN, _STAY = 0.05, 0.2, 0.2
 _REPORT_AFTER = 1.0
 
 _log = logging.getLogger("cql")
-#: With None instead of an address, the call takes back an exception that is not raised yet.
 _raise_in = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_ulong, ctypes.c_void_p)(
     ("PyThreadState_SetAsyncExc", ctypes.pythonapi)
 )
@@ -102,8 +101,22 @@ def _quiesce(call: _Call) -> None:
     while call.striking:
         time.sleep(0)
     if call.struck:
-        _raise_in(call.thread, None)
+        _receive()
     _watch.calls.discard(call)
+
+
+def _receive() -> None:
+    """Raises the exception in this thread and catches it, with one that was not raised yet.
+
+    CPython 3.11 and 3.12 have one flag for "some thread shall raise an exception"; it stays set
+    until any thread raises one. Meanwhile a thread of 3.11 that a debugger or a profiler watches
+    stays at the entry of a function."""
+    try:
+        _raise_in(threading.get_ident(), id(Strike))
+        while True:
+            time.sleep(0)
+    except Strike:
+        pass
 
 
 class _Watch:
@@ -144,6 +157,7 @@ class _Watch:
                 return
             call.struck = True
             _raise_in(call.thread, id(Strike))
+            _receive()  # the call may be in C code for long; its thread still raises its own
         finally:
             call.striking = False
         call.again = now + _AGAIN

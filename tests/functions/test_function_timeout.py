@@ -5,7 +5,9 @@ depends on the speed of the machine."""
 
 from __future__ import annotations
 
+import gettext
 import logging
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -130,6 +132,44 @@ def test_the_watch_ends_when_there_is_nothing_to_watch() -> None:
         session.register_function("f", lambda w: w, ["string"], "string")
         assert values(session.sql("SELECT f(w) FROM s")) == column("w")
     assert not watchers()
+
+
+def is_profiled_to_the_end() -> bool:
+    """Whether a thread with a profiler gets through a function."""
+    seen = list[str]()
+
+    def profiled() -> None:
+        sys.setprofile(lambda frame, event, _: seen.append(event))
+        gettext.translation("none", fallback=True)
+
+    thread = threading.Thread(target=profiled, daemon=True)
+    thread.start()
+    thread.join(20)
+    return not thread.is_alive() and "call" in seen
+
+
+def test_a_profiler_works_during_a_call_that_is_stuck_and_after_it() -> None:
+    """A profiled thread of CPython 3.11 hangs while an exception is pending in any thread."""
+    held, ended = threading.Lock(), list[bool]()
+
+    def is_stuck() -> None:
+        with pytest.raises(TimeLimitError):
+            within(SHORT, "stuck", held.acquire)
+        ended.append(True)
+
+    def is_struck() -> bool:
+        calls = list(call_timeout._watch.calls)
+        return any(call.struck and not call.striking for call in calls if call.name == "stuck")
+
+    with held:
+        thread = threading.Thread(target=is_stuck, daemon=True)
+        thread.start()
+        while not is_struck() and not ended:
+            time.sleep(0.001)
+        assert is_profiled_to_the_end()
+    thread.join()
+    assert ended
+    assert is_profiled_to_the_end()
 
 
 class Released(logging.Handler):
