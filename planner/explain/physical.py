@@ -171,8 +171,7 @@ def physical_line(node: ph.Physical) -> Line:
                 most = f"about twice the {node.offset + node.limit:,} first rows"
                 state = f"state: {most} of each open window" if state else f"state: {most}"
             return Line("Sort", text, (node.why, state or "state: the whole input"))
-    name = type(node).__name__.removesuffix("Exec")
-    return Line(name, "", (f"why: {node.why}", f"state: {node.state}"))
+    return Line(node.title, "", (f"why: {node.why}", f"state: {node.state}"))
 
 
 def _left_out(node: ph.MergeUnionExec | ph.PunctuatedSortExec) -> str:

@@ -397,7 +397,7 @@ def _whole_for(node: Physical) -> Whole:
     elif isinstance(node, JOINS):
         what = "a join"
     else:
-        what = _CLAUSES.get(type(node), type(node).__name__.removesuffix("Exec"))
+        what = _CLAUSES.get(type(node), node.title)
     return Whole(f"{what} needs all rows", getattr(node, "pos", None))
 
 

@@ -61,7 +61,7 @@ def test_what_takes_them(session: Session) -> None:
     assert kept == (99,)
     query: Any = session.sql("SELECT * FROM SIGNAL(v) AS s")
     assert query.to_arrow().num_rows == 3200
-    told = next(m for m in query.metrics() if m["operator"].startswith("concat#"))
+    told = next(m for m in query.metrics() if m["operator"].startswith("signal#"))
     assert told["overlapping"] == 98 * 32
     assert "each at its own times" in str(session.sql("EXPLAIN SELECT * FROM SIGNAL(v) AS s"))
 

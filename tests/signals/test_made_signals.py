@@ -104,7 +104,7 @@ def _check(
         made = list(zip(*(c.to_pylist() for c in columns), strict=True))
         assert _reference(session, f"SELECT * FROM {text} AS made {each}", inputs) == made, where
     metrics: list[dict[str, Any]] = query.metrics()
-    word = text.split("(")[0].lower().replace("signal", "concat")
+    word = text.split("(")[0].lower()
     return next(row for row in metrics if row["operator"].startswith(f"{word}#"))
 
 

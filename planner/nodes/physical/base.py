@@ -221,9 +221,14 @@ class PhysicalNode(Abstract):
         return "the rows of its inputs"
 
     @property
+    def title(self) -> str:
+        """The name of the operator in EXPLAIN."""
+        return type(self).__name__.removesuffix("Exec")
+
+    @property
     def word(self) -> str:
         """The prefix of the names of its operators, for EXPLAIN ANALYZE, ledgers and errors."""
-        return type(self).__name__.removesuffix("Exec").lower()
+        return self.title.lower()
 
     # -- of changelogs -----------------------------------------------------------------------------
 

@@ -126,6 +126,10 @@ class ConcatExec(_ToSignal, _OfSignal):
     why: str = ""
 
     @property
+    def title(self) -> str:
+        return "Signal" if self.in_time else "Concat"
+
+    @property
     def schema(self) -> Schema:
         return self.input.schema
 

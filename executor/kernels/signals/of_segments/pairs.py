@@ -139,40 +139,36 @@ def _inner_of_bytes(x: Any, y: Any) -> float:
     return float(total)
 
 
-@njit("float64(float64[::1], float64[::1], int64)", nogil=True, cache=True)
-def _at_lag(x: Any, y: Any, lag: int) -> float:
-    """The sum of x[i] * y[i + lag]."""
-    if lag >= y.size or -lag >= x.size:
-        return 0.0
-    return float(inner(x, y[lag:]) if lag >= 0 else inner(x[-lag:], y))
+@njit("UniTuple(int64, 3)(int64)", nogil=True, cache=True)
+def _bytes(g: int) -> tuple[int, int, int]:
+    """As ``doubles``, of a segment of bytes, which are read in their place."""
+    at = flat(g)
+    return (words(g, SEGMENT)[LENGTH] if at != 0 else 0), at, 0
 
 
-@njit("float64(int8[::1], int8[::1], int64)", nogil=True, cache=True)
-def _bytes_at_lag(x: Any, y: Any, lag: int) -> float:
-    """The same of bytes."""
-    if lag >= y.size or -lag >= x.size:
-        return 0.0
-    return float(_inner_of_bytes(x, y[lag:]) if lag >= 0 else _inner_of_bytes(x[-lag:], y))
+@njit(
+    "Tuple((boolean, UniTuple(int64, 3), UniTuple(int64, 3)))(int64, int64)", nogil=True, cache=True
+)
+def _both(g: int, h: int) -> Any:
+    """Whether both are read as bytes, and what ``_bytes`` or ``doubles`` says of each."""
+    if words(g, SEGMENT)[BASE] & 15 == _BYTE and words(h, SEGMENT)[BASE] & 15 == _BYTE:
+        return True, _bytes(g), _bytes(h)
+    return False, doubles(g), doubles(h)
 
 
-@njit("boolean(int64, int64)", nogil=True, cache=True)
-def _are_bytes(g: int, h: int) -> bool:
-    """Whether the samples of both are bytes in their places: they are read without a copy."""
-    a, b = words(g, SEGMENT), words(h, SEGMENT)
-    return bool(a[BASE] & 15 == _BYTE and b[BASE] & 15 == _BYTE and flat(g) != 0 and flat(h) != 0)
-
-
-@njit("int8[::1](int64)", nogil=True, cache=True)
-def _bytes(g: int) -> Any:
-    return as_i8(flat(g), words(g, SEGMENT)[LENGTH])
+@njit("float64(boolean, int64, int64, int64, int64, int64)", nogil=True, cache=True)
+def _at_lag(are_bytes: bool, n: int, at: int, m: int, to: int, lag: int) -> float:
+    """The sum of x[i] * y[i + lag], of ``n`` samples x at the address ``at``, and ``m`` y."""
+    i, j = max(-lag, 0), max(lag, 0)
+    if are_bytes:
+        return float(_inner_of_bytes(as_i8(at, n)[i:], as_i8(to, m)[j:]))
+    return float(inner(as_f64(at, n)[i:], as_f64(to, m)[j:]))
 
 
 @njit("float64(int64, int64)", nogil=True, cache=True)
 def segment_dot(g: int, h: int) -> float:
-    if _are_bytes(g, h):
-        return float(_inner_of_bytes(_bytes(g), _bytes(h)))
-    (n, at, work), (m, to, other) = doubles(g), doubles(h)
-    total = inner(as_f64(at, n), as_f64(to, m))
+    are_bytes, (n, at, work), (m, to, other) = _both(g, h)
+    total = _at_lag(are_bytes, n, at, m, to, 0)
     done(work)
     done(other)
     return float(total)
@@ -184,11 +180,10 @@ def segment_correlation(g: int, h: int, most: int, serial: int) -> int:
     later, for each lag from -most to most."""
     made = new(g, DOUBLE, 2 * most + 1)
     if made != 0:
-        (n, at, work), (m, to, other) = doubles(g), doubles(h)
-        x, y = as_f64(at, n), as_f64(to, m)
+        are_bytes, (n, at, work), (m, to, other) = _both(g, h)
         sums = as_f64(flat(made), 2 * most + 1)
         for k in range(2 * most + 1):
-            sums[k] = _at_lag(x, y, k - most)
+            sums[k] = _at_lag(are_bytes, n, at, m, to, k - most)
         done(work)
         done(other)
     return given(g, made, serial)
@@ -199,18 +194,10 @@ def segment_delay(g: int, h: int, most: int) -> int:
     """The first lag with the greatest correlation; NaN is above all numbers. NO_LAG: one of the
     segments has no samples."""
     found, greatest = NO_LAG, 0.0
-    if _are_bytes(g, h):
-        b, c = _bytes(g), _bytes(h)
-        for lag in range(-most, most + 1):
-            now = _bytes_at_lag(b, c, lag)
-            if lag == -most or now > greatest:
-                found, greatest = lag, now
-        return found
-    (n, at, work), (m, to, other) = doubles(g), doubles(h)
+    are_bytes, (n, at, work), (m, to, other) = _both(g, h)
     if n > 0 and m > 0:
-        x, y = as_f64(at, n), as_f64(to, m)
         for lag in range(-most, most + 1):
-            now = _at_lag(x, y, lag)
+            now = _at_lag(are_bytes, n, at, m, to, lag)
             if lag == -most or not now <= greatest:
                 found, greatest = lag, now
             if now != now:
