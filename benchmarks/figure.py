@@ -152,7 +152,7 @@ def _said(check: Check) -> str:
 
 
 #: With more places than this, the words of their names stand below each other.
-_PLACES = 4
+_PLACES = 3
 
 
 def plot(figures: Sequence[Figure], folder: Path) -> Path:

@@ -3,12 +3,11 @@ paper (section IV.B), as this engine has them:
 
 - *samples*: a row with its time for each sample. The Haar wavelet and the spectrum of a window are
   sums over its rows with a coefficient for each, since no function of rows takes a whole window;
+- *windows by stride* (WindowStride): segments of rows (``sample_order``), each with a time and a
+  sample of each channel; functions go over them in steps;
 - *windows*: segments of the times and of the samples, which operators copy (``copy_always``), as
   the paper copies them into the order of columns;
 - *segments*: of the samples alone, which operators share.
-
-The paper's WindowStride, windows of rows with a time and a sample each, has no counterpart: columns
-are always in the order of columns here.
 """
 
 from __future__ import annotations
@@ -31,12 +30,13 @@ FEWER = 16
 
 @dataclass(frozen=True, slots=True)
 class Representation:
-    """A query in a representation; ``segments``: the setting. ``fewer``: whether it runs over one
-    in FEWER of the samples, because it is slow."""
+    """A query in a representation; ``segments`` and ``order``: the settings. ``fewer``: whether it
+    runs over one in FEWER of the samples, because it is slow."""
 
     name: str
     query: str
     segments: str = "lazy"
+    order: str = "columns"
     fewer: bool = False
 
 
@@ -140,6 +140,7 @@ PIPELINE = Application(
     signal_pipeline.SENSORS,
     (
         Representation("samples", _LEAKS_BY_SAMPLE, fewer=True),
+        Representation("windows by stride", _LEAKS_OF_WINDOWS, order="rows"),
         Representation("windows", _LEAKS_OF_WINDOWS, "copy_always"),
         Representation("segments", _LEAKS),
     ),

@@ -597,6 +597,15 @@ class Settings(Mapping[str, Any]):
         "copy_always",
         experiment=True,
     )
+    sample_order: str = _choice(
+        "columns",
+        "How the samples of a source with several channels lie in memory (XStream paper, section "
+        "IV.B): columns keeps those of a channel together; rows keeps those of a time together "
+        "(the paper's WindowStride): functions go over a channel in steps, or bring its samples of "
+        "a window together.",
+        "rows",
+        experiment=True,
+    )
 
     @classmethod
     def of(cls, **values: Any) -> Settings:

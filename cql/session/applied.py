@@ -335,6 +335,13 @@ def _segments(planned: Planned, value: Any) -> str | None:
     return "no operator makes segments of a signal"
 
 
+def _sample_order(planned: Planned, value: Any) -> str | None:
+    signals = [s for s in planned.of(ph.SourceExec) if s.signal is not None]
+    if any(len(s.schema) > 1 for s in signals):
+        return None
+    return "no source is a signal with several channels"
+
+
 # -- rows ------------------------------------------------------------------------------------------
 
 
@@ -399,6 +406,7 @@ RULES: Mapping[str, Rule] = {
     "reorder": _ordered,
     "reorder_buffer": _ordered,
     "segments": _segments,
+    "sample_order": _sample_order,
 }
 #: The settings that a run has once, for all of its queries.
 OF_RUN = frozenset(
@@ -406,7 +414,7 @@ OF_RUN = frozenset(
         *("runtime", "workers", "morsel_rows", "slice_us", "fuse", "partitions", "worklist"),
         *("tasks_by", "tuple_burst"),
         *("scheduler", "lp_threshold", "qst_capacity", "ct_window_us"),
-        *("reorder", "reorder_buffer", "segments", "max_state", "kernel_cache"),
+        *("reorder", "reorder_buffer", "segments", "sample_order", "max_state", "kernel_cache"),
     )
 )
 #: The settings that a query set has once.

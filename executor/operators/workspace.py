@@ -29,7 +29,8 @@ _ONES.flags.writeable = False  # every query reads it
 @dataclass(slots=True)
 class Workspace:
     """What the operators of one query share. ``limit`` is ``max_state`` in bytes; ``peaks`` holds,
-    by an operator's name, the most bytes that its state had. ``segments`` is the setting."""
+    by an operator's name, the most bytes that its state had. ``segments`` is the setting;
+    ``by_rows``: ``sample_order`` is rows."""
 
     dictionary: Dictionary
     kernel_cache: str
@@ -42,6 +43,7 @@ class Workspace:
     _taken: dict[str, int] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     segments: str = "lazy"
+    by_rows: bool = False
     _signals: SegmentStore | None = None
     ones: npt.NDArray[np.uint8] = field(default_factory=lambda: _ONES)
 
@@ -56,7 +58,7 @@ class Workspace:
             load_module("cql.executor.operators.signals.segment_store")
             from cql.executor.operators.signals.segment_store import MANAGERS, SegmentStore
 
-            self._signals = SegmentStore(self, MANAGERS[self.segments])
+            self._signals = SegmentStore(self, MANAGERS[self.segments], by_rows=self.by_rows)
         return self._signals
 
     def sweep_signals(self, through: int) -> None:

@@ -235,6 +235,7 @@ class Execution:
             int(self._settings["max_state"]),
             lambda: self.control.must_stop,
             segments=str(self._settings["segments"]),
+            by_rows=self._settings["sample_order"] == "rows",
         )
         if self._resume is not None and self._resume.plans != self._hashes():
             raise RunError(

@@ -49,6 +49,11 @@ _SHARING = {
 Lower = Callable[[Logical], Physical]
 
 
+def _sharing(settings: Mapping[str, Any]) -> str:
+    rows = " in rows" if settings["sample_order"] == "rows" else ""
+    return _SHARING[settings["segments"]] + rows
+
+
 def rewindow(node: Rewindow, lower: Lower, settings: Mapping[str, Any]) -> Physical:
     """The windows of a signal, as segments."""
     source = _segments(node.input, node.channels, node.time, lower, node.pos)
@@ -57,7 +62,7 @@ def rewindow(node: Rewindow, lower: Lower, settings: Mapping[str, Any]) -> Physi
     else:
         size, slide = f"{node.size:,} samples", f"{node.slide:,}"
     rests = " and the rests of runs" if node.rests else ""
-    sharing = _SHARING[settings["segments"]]
+    sharing = _sharing(settings)
     why = f"segments of {size} every {slide}{rests}, {sharing} (XStream paper §III)"
     return RewindowExec(source, node.size, node.slide, node.by_time, node.rests, why)
 
@@ -83,7 +88,7 @@ def sync(node: Sync, lower: Lower, settings: Mapping[str, Any]) -> Physical:
         )
     right = _segments(node.right, node.channels, node.time, lower, node.pos)
     ranges = f"{show(node.begin)} to {show(node.end)}"
-    sharing = _SHARING[settings["segments"]]
+    sharing = _sharing(settings)
     why = f"segments of the ranges {ranges}, {sharing} (XStream paper §II)"
     made = SyncExec(left, right, begin, end, node.after, node.before, why)
     if len(left.schema) == width:

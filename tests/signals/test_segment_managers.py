@@ -49,7 +49,8 @@ def test_windows_are_the_same(
         case.declare(session, pushed=False)
         session.sql("RESET")
         runtime = choice.choice(RUNTIMES)
-        apply(session, runtime, {"segments": value, "morsel_rows": choice.choice((1, 3, 4096))})
+        rows, order = choice.choice((1, 3, 4096)), choice.choice(("columns", "rows"))
+        apply(session, runtime, {"segments": value, "morsel_rows": rows, "sample_order": order})
         query: Any = session.sql(f"SELECT * FROM s {case.window}")
         try:
             case.check(query, query.to_arrow())

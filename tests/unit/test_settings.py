@@ -161,7 +161,7 @@ def test_settings_for_experiments_come_last() -> None:
         *("multiway_join", "join_alpha", "join_cost", "join_punctuation", "join_flush"),
         *("queue", "slice_us", "tuple_burst"),
         *("scheduler", "lp_threshold", "qst_capacity", "ct_window_us"),
-        *("worklist", "reorder", "reorder_buffer", "segments"),
+        *("worklist", "reorder", "reorder_buffer", "segments", "sample_order"),
     ]
 
 

@@ -4,7 +4,8 @@ section III.B and figure 5).
 A *segment* is a reference-counted line with a place in time: a timebase, the number of its first
 sample there, and a length. Its samples are those of its *parts*, in order: each part is a range of
 a *block*, which counts the parts that share it. So a segment can share samples with others, and a
-block is given back when no segment has a part of it.
+block is given back when no segment has a part of it. A block of the host may have *rows*, a sample
+of each channel in each (WindowStride, section IV.B).
 
 A column of signals holds the addresses of segments. The tables never move. State holds the numbers
 of segments, not their addresses.
@@ -75,7 +76,8 @@ SHARES = 0  # parts of it, and 1 while its maker holds it
 DATA = 1  # its address
 SIZE = 2  # bytes
 MADE = 3  # 1: by the store; 0: by the host; of a free line, the next free one
-BLOCK_WORDS = 4
+STEP = 4  # bytes from a sample to the next, if the block has rows; 0: no other samples are between
+BLOCK_WORDS = 5
 
 # A line of YOUNG.
 SERIAL = 0  # of the morsel for which the segment was made

@@ -30,7 +30,7 @@ from cql.executor.kernels.lib.atomics import (
     pause,
     store_release,
 )
-from cql.executor.kernels.lib.memory import lines, move_bytes, words
+from cql.executor.kernels.lib.memory import as_i16, as_i32, lines, move_bytes, words
 from cql.executor.kernels.signals.heap import allocate, deallocate, reallocate
 from cql.executor.kernels.signals.layout import (
     AT,
@@ -75,6 +75,7 @@ from cql.executor.kernels.signals.layout import (
     SIZE,
     SIZES,
     START,
+    STEP,
     STORE,
     TIMEBASES_AT,
     USED_BLOCKS,
@@ -152,8 +153,17 @@ def _block(q: Any, size: int) -> int:
         at = q[USED_BLOCKS]
         q[USED_BLOCKS] += 1
     blocks[at, SHARES], blocks[at, DATA], blocks[at, SIZE], blocks[at, MADE] = 0, data, size, 1
+    blocks[at, STEP] = 0
     q[BYTES] += size
     return at
+
+
+@njit("int64(int64[::1], int64, int64)", nogil=True, cache=True)
+def _step(q: Any, block: int, base: int) -> int:
+    """Bytes from a sample in a block to the next one of the same channel; ``base`` has the form of
+    a segment's word BASE."""
+    step = words(q[BLOCKS] + 8 * BLOCK_WORDS * block, BLOCK_WORDS)[STEP]
+    return step if step != 0 else sample_bytes(base)
 
 
 @njit("boolean(int64[::1], int64, int64, int64, int64)", nogil=True, cache=True)
@@ -163,8 +173,8 @@ def _add_part(q: Any, g: int, block: int, address: int, n: int) -> bool:
     parts = lines(q[PARTS], q[MOST_PARTS], PART)
     last = line[LAST]
     if last >= 0 and parts[last, BLOCK] == block:
-        size = sample_bytes(line[BASE])
-        if parts[last, AT] + size * parts[last, SAMPLES] == address:
+        step = _step(q, block, line[BASE])
+        if parts[last, AT] + step * parts[last, SAMPLES] == address:
             parts[last, SAMPLES] += n
             return True
     at = q[FREE_PART]
@@ -177,10 +187,11 @@ def _add_part(q: Any, g: int, block: int, address: int, n: int) -> bool:
         q[FULL] = NO_ROOM
         return False
     parts[at, BLOCK], parts[at, AT], parts[at, SAMPLES], parts[at, NEXT] = block, address, n, -1
-    lines(q[BLOCKS], q[MOST_BLOCKS], BLOCK_WORDS)[block, SHARES] += 1
+    held = words(q[BLOCKS] + 8 * BLOCK_WORDS * block, BLOCK_WORDS)
+    held[SHARES] += 1
     if last < 0:
         line[FIRST] = at
-        line[FLAT] = address
+        line[FLAT] = address if held[STEP] == 0 else 0
     else:
         parts[last, NEXT] = at
         line[FLAT] = 0
@@ -224,7 +235,8 @@ def _cut_back(q: Any, g: int, last: int, samples: int) -> None:
     at = parts[last, NEXT]
     parts[last, SAMPLES], parts[last, NEXT] = samples, -1
     line[LAST] = last
-    if line[FIRST] == last:
+    block = words(q[BLOCKS] + 8 * BLOCK_WORDS * parts[last, BLOCK], BLOCK_WORDS)
+    if line[FIRST] == last and block[STEP] == 0:
         line[FLAT] = parts[last, AT]
     while at >= 0:
         following = parts[at, NEXT]
@@ -248,13 +260,12 @@ def _free(q: Any, g: int) -> None:
 def _share(q: Any, g: int, h: int, skip: int, n: int) -> bool:
     """Appends ``n`` samples of segment ``g``, behind the first ``skip``, to the parts of ``h``."""
     parts = lines(q[PARTS], q[MOST_PARTS], PART)
-    size = sample_bytes(words(g, SEGMENT)[BASE])
-    at = words(g, SEGMENT)[FIRST]
+    base, at = words(g, SEGMENT)[BASE], words(g, SEGMENT)[FIRST]
     while at >= 0 and n > 0:
-        held = parts[at, SAMPLES]
+        held, block = parts[at, SAMPLES], parts[at, BLOCK]
         if skip < held:
             taken = min(held - skip, n)
-            if not _add_part(q, h, parts[at, BLOCK], parts[at, AT] + size * skip, taken):
+            if not _add_part(q, h, block, parts[at, AT] + _step(q, block, base) * skip, taken):
                 return False
             n -= taken
             skip = 0
@@ -264,18 +275,40 @@ def _share(q: Any, g: int, h: int, skip: int, n: int) -> bool:
     return True
 
 
+@njit("void(int64, int64, int64, int64, int64)", nogil=True, cache=True)
+def _gather(source: int, step: int, target: int, size: int, n: int) -> None:
+    """Copies ``n`` samples of ``size`` bytes, which are ``step`` bytes apart."""
+    if step == size:
+        move_bytes(source, target, size * n)
+    elif size == 2:
+        small, smalls, k = as_i16(target, n), as_i16(source, step // 2 * (n - 1) + 1), step // 2
+        for i in range(n):
+            small[i] = smalls[k * i]
+    elif size == 4:
+        half, halves, k = as_i32(target, n), as_i32(source, step // 4 * (n - 1) + 1), step // 4
+        for i in range(n):
+            half[i] = halves[k * i]
+    elif size == 8:
+        whole, wholes, k = words(target, n), words(source, step // 8 * (n - 1) + 1), step // 8
+        for i in range(n):
+            whole[i] = wholes[k * i]
+    else:
+        for i in range(n):
+            move_bytes(source + step * i, target + size * i, size)
+
+
 @njit("void(int64[::1], int64, int64, int64, int64)", nogil=True, cache=True)
 def _copy_samples(q: Any, g: int, skip: int, n: int, target: int) -> None:
     """Copies ``n`` samples of a segment, behind the first ``skip``, to an address."""
     parts = lines(q[PARTS], q[MOST_PARTS], PART)
-    size = sample_bytes(words(g, SEGMENT)[BASE])
+    base, at = words(g, SEGMENT)[BASE], words(g, SEGMENT)[FIRST]
+    size = sample_bytes(base)
     q[COPIED] += size * n
-    at = words(g, SEGMENT)[FIRST]
     while at >= 0 and n > 0:
-        held = parts[at, SAMPLES]
+        held, step = parts[at, SAMPLES], _step(q, parts[at, BLOCK], base)
         if skip < held:
             taken = min(held - skip, n)
-            move_bytes(parts[at, AT] + size * skip, target, size * taken)
+            _gather(parts[at, AT] + step * skip, step, target, size, taken)
             target += size * taken
             n -= taken
             skip = 0
@@ -321,9 +354,10 @@ def make(s: int, base: int, start: int, n: int) -> int:
     return h
 
 
-@njit("int64(int64, int64, int64)", nogil=True, cache=True)
-def adopt(s: int, address: int, size: int) -> int:
-    """The number of a block of the host, which holds it (one share) until it lets go."""
+@njit("int64(int64, int64, int64, int64)", nogil=True, cache=True)
+def adopt(s: int, address: int, size: int, step: int) -> int:
+    """The number of a block of the host, which holds it (one share) until it lets go. ``step``: the
+    bytes of a row; 0: the block has no rows."""
     q = words(s, STORE)
     lock(s)
     at = q[FREE_BLOCK]
@@ -342,6 +376,7 @@ def adopt(s: int, address: int, size: int) -> int:
             size,
             0,
         )
+        blocks[at, STEP] = step
     unlock(s)
     return at
 
@@ -567,6 +602,26 @@ def flat(g: int) -> int:
             store_release(g + 8 * FLAT, address)
     unlock(s)
     return address
+
+
+@njit("UniTuple(int64, 3)(int64)", nogil=True, cache=True)
+def in_rows(g: int) -> tuple[int, int, int]:
+    """The block of rows that has the samples of a segment, the address of the first and the bytes
+    to the next. The caller has a share of the block and gives it back (``let_go``); -1: the samples
+    are not in the rows of one block, or have been brought together."""
+    line = words(g, SEGMENT)
+    s = line[OWNER]
+    q = words(s, STORE)
+    lock(s)
+    block, at, step = -1, 0, 0
+    if line[FLAT] == 0 and line[FIRST] >= 0 and line[FIRST] == line[LAST]:
+        part = words(q[PARTS] + 8 * PART * line[FIRST], PART)
+        block, at = part[BLOCK], part[AT]
+        held = words(q[BLOCKS] + 8 * BLOCK_WORDS * block, BLOCK_WORDS)
+        held[SHARES] += 1
+        step = held[STEP]
+    unlock(s)
+    return block, at, step
 
 
 @njit("void(int64, int64, int64, int64)", nogil=True, cache=True)

@@ -75,15 +75,17 @@ class Timebase:
 
 
 class SegmentStore:
-    """``account``: ``max_state`` of the query."""
+    """``account``: ``max_state`` of the query. ``by_rows``: feeds give blocks of rows."""
 
     def __init__(
         self,
         account: Account,
         manager: Manager = Manager.REFCOUNT_LAZY,
         room: Room = Room(),
+        *,
+        by_rows: bool = False,
     ) -> None:
-        self.manager = manager
+        self.manager, self.by_rows = manager, by_rows
         self._account = account
         self._counted = 0
         self.tables = [
@@ -139,9 +141,11 @@ class SegmentStore:
     # -- segments --------------------------------------------------------------------------------
 
     def share(self, samples: Samples) -> int:
-        """The number of a block of samples that Python owns. It stays until ``let_go`` and until no
+        """The number of a block of samples that Python owns; samples with several fields are rows,
+        whose fields begin at multiples of their sizes. It stays until ``let_go`` and until no
         segment shares it."""
-        block = int(segments.adopt(self.address, samples.ctypes.data, samples.nbytes))
+        step = 0 if samples.dtype.names is None else samples.itemsize
+        block = int(segments.adopt(self.address, samples.ctypes.data, samples.nbytes, step))
         self._check(block >= 0)
         self._account.resize(0, samples.nbytes, "the samples of its signals")
         self._hosted[block] = samples

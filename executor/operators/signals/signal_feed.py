@@ -71,7 +71,10 @@ class SignalFeed(Feed):
         self._before = self.runs.words
         runs = self.runs.of(n, times, valid)
         channels = [column for k, column in enumerate(data) if k != given.time]
-        handles = [self._segments(store, column, runs) for column in channels]
+        if store.by_rows and len(channels) > 1:
+            handles = self._segments_of_rows(store, channels, runs)
+        else:
+            handles = [self._segments_of(store, column, runs) for column in channels]
         made = Block(
             pa.record_batch([pa.nulls(len(runs))], names=["_"]), block.offset, bad=block.bad
         )
@@ -85,17 +88,27 @@ class SignalFeed(Feed):
         return False  # samples and times are numbers
 
     @staticmethod
-    def _segments(store: SegmentStore, samples: Any, runs: Sequence[Run]) -> Any:
+    def _segments_of(store: SegmentStore, samples: Any, runs: Sequence[Run]) -> Any:
         """The segments of a channel, one for each run."""
         samples = np.ascontiguousarray(samples)
         block = store.share(samples)
-        made = list[int]()
-        for run in runs:
-            base, own = store.number_of(run.base), samples[run.first : run.first + run.samples]
-            made.append(store.segment(base, run.start, own, block))
-            store.leave(base)
+        made = _cut(store, samples, block, runs)
         store.let_go(block)
-        return np.array(made, np.int64)
+        return made
+
+    @staticmethod
+    def _segments_of_rows(
+        store: SegmentStore, channels: Sequence[Any], runs: Sequence[Run]
+    ) -> list[Any]:
+        """The same of all channels, whose samples are copied into rows."""
+        fields = [(f"{k}", channel.dtype) for k, channel in enumerate(channels)]
+        rows = np.empty(len(channels[0]), np.dtype(fields, align=True))
+        for (name, _), channel in zip(fields, channels, strict=True):
+            rows[name] = channel
+        block = store.share(rows)
+        made = [_cut(store, rows[name], block, runs) for name, _ in fields]
+        store.let_go(block)
+        return made
 
     def begin(self) -> Loaded:
         self._opened = self._before
@@ -122,3 +135,13 @@ class SignalFeed(Feed):
         if begun:
             self.runs = self.runs.continued(self._opened)
         Feed.reload(self, begun=begun)
+
+
+def _cut(store: SegmentStore, samples: Any, block: int, runs: Sequence[Run]) -> Any:
+    """The segments of a channel in ``block``, one for each run."""
+    made = list[int]()
+    for run in runs:
+        base, own = store.number_of(run.base), samples[run.first : run.first + run.samples]
+        made.append(store.segment(base, run.start, own, block))
+        store.leave(base)
+    return np.array(made, np.int64)

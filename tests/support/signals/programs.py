@@ -76,9 +76,15 @@ class Program:
         self.known.append(Known(self.store.make(self.base, start, samples), start, samples))
 
     def _share(self) -> None:
-        """Segments that share a block of the host, which it forgets at once."""
+        """Segments that share a block of the host, which it forgets at once; it may have rows."""
         store, samples = self.store, self._random(30)
-        block = store.share(samples)
+        if self.choice.random() < 0.5:
+            fields = [("before", "int8"), ("own", self.kind), ("behind", "int8")]
+            rows = np.zeros(len(samples), np.dtype(fields, align=True))
+            rows["own"] = samples
+            block, samples = store.share(rows), rows["own"]
+        else:
+            block = store.share(samples)
         for _ in range(self.choice.randint(0, 3)):
             first = self.choice.randint(0, 30)
             own = samples[first : first + self.choice.randint(0, 12)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from functools import partial
 from types import ModuleType, SimpleNamespace
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from cql.executor.kernels.lib import atomics, memory
 from cql.executor.kernels.signals import heap, segments, timebase
 from cql.executor.operators.signals import segment_store
-from tests.support.updates.uncompiled import checked_words, twins_of
+from tests.support.updates.uncompiled import checked, checked_words, twins_of
 
 _C = ctypes.CDLL(None)
 for _name in ("malloc", "realloc"):
@@ -70,6 +71,8 @@ def kernels() -> dict[ModuleType, SimpleNamespace]:
             id(atomics.fetch_add): _fetch_add,
             id(atomics.compare_and_swap): _compare_and_swap,
             id(memory.move_bytes): _move_bytes,
+            id(memory.as_i16): partial(checked, ctypes.c_int16),
+            id(memory.as_i32): partial(checked, ctypes.c_int32),
         },
     )
 

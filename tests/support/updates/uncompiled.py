@@ -62,9 +62,14 @@ class Checked:
         self.array[place] = value
 
 
-def checked_words(address: int, n: int) -> Checked:
-    kind = ctypes.c_int64 * n
+def checked(own: type, address: int, n: int) -> Checked:
+    """``n`` numbers of a type of ctypes at an address."""
+    kind = own * n
     return Checked(np.ctypeslib.as_array(kind.from_address(address) if n else kind()))
+
+
+def checked_words(address: int, n: int) -> Checked:
+    return checked(ctypes.c_int64, address, n)
 
 
 def checked_lines(address: int, n: int, width: int) -> Checked:

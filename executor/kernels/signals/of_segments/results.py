@@ -8,10 +8,12 @@ from __future__ import annotations
 from typing import Any
 
 from cql.executor.jit.decorators import njit
+from cql.executor.kernels.lib.atomics import load_acquire
 from cql.executor.kernels.lib.memory import as_f32, as_f64, as_i8, as_i16, as_i32, words
 from cql.executor.kernels.signals.layout import (
     BASE,
     EMPTY,
+    FLAT,
     KINDS,
     LENGTH,
     OWNER,
@@ -19,7 +21,14 @@ from cql.executor.kernels.signals.layout import (
     START,
     STORE,
 )
-from cql.executor.kernels.signals.segments import flat, make, note_young, release
+from cql.executor.kernels.signals.segments import (
+    flat,
+    in_rows,
+    let_go,
+    make,
+    note_young,
+    release,
+)
 
 DOUBLE = KINDS.index("float64")
 COMPLEX = KINDS.index("complex128")
@@ -42,11 +51,36 @@ def new(g: int, kind: int, n: int) -> int:
     return int(make(line[OWNER], (line[BASE] & ~15) | kind, line[START], n))
 
 
+@njit("void(int64, int64, int64, float64[::1])", nogil=True, cache=True)
+def _copy_from_rows(kind: int, at: int, step: int, target: Any) -> None:
+    """Samples that are ``step`` bytes apart, which is a multiple of their size."""
+    n = target.size
+    if kind == 0:
+        target[:] = as_i8(at, step * (n - 1) + 1)[::step]
+    elif kind == 1:
+        target[:] = as_i16(at, step // 2 * (n - 1) + 1)[:: step // 2]
+    elif kind == 2:
+        target[:] = as_i32(at, step // 4 * (n - 1) + 1)[:: step // 4]
+    elif kind == 3:
+        target[:] = words(at, step // 8 * (n - 1) + 1)[:: step // 8]
+    elif kind == 4:
+        target[:] = as_f32(at, step // 4 * (n - 1) + 1)[:: step // 4]
+    else:
+        target[:] = as_f64(at, step // 8 * (n - 1) + 1)[:: step // 8]
+
+
 @njit("void(int64, float64[::1])", nogil=True, cache=True)
 def copy_doubles(g: int, target: Any) -> None:
-    """The samples of a segment as doubles."""
+    """The samples of a segment as doubles. Samples in rows stay there."""
     line = words(g, SEGMENT)
-    n, at, kind = line[LENGTH], flat(g), line[BASE] & 15
+    n, kind = line[LENGTH], line[BASE] & 15
+    if load_acquire(g + 8 * FLAT) == 0:
+        block, at, step = in_rows(g)
+        if block >= 0:
+            _copy_from_rows(kind, at, step, target[:n])
+            let_go(line[OWNER], block)
+            return
+    at = flat(g)
     if at == 0:
         target[:n] = 0.0
     elif kind == 0:
