@@ -334,6 +334,7 @@ class Shaper:
     def __init__(self, fields: Sequence[Field]) -> None:
         self.fields = tuple(fields)
         self._targets = tuple(f.type.to_arrow() for f in fields)
+        self._limited = tuple(_has_limits(f.type) for f in fields)
         named = zip(fields, self._targets, strict=True)
         self._schema = pa.schema([pa.field(f.name, t, f.nullable) for f, t in named])
         self._dictionaries: list[tuple[tuple[int, ...], Column, Column] | None] = [None] * len(
@@ -361,7 +362,7 @@ class Shaper:
             if at is not None:
                 what = _too_long(array[at], field)
                 raise CatalogError(f"{where}, row {row + at}, {what}", hint=SHORTEN)
-        elif _has_limits(field.type):
+        elif self._limited[index]:
             check_parts(array, field, lambda at: f"{where}, row {row + at}")
         if not field.nullable and array.null_count:
             at = row + array.is_null().index(True).as_py()

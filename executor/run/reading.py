@@ -124,9 +124,9 @@ class Reading:
             timers.restore(saved)
         holding.begin(self.feeds)
         scheduler.among(alive)
-        delivered = self.clock()
+        live, delivered = self.inputs.live, self.clock()
         while not self.control.must_stop:
-            if self.inputs.live and self.clock() - delivered >= _POLL:
+            if live and self.clock() - delivered >= _POLL:
                 runtime.drain()  # an input that is never silent may give no more results
                 delivered = self.clock()
                 yield

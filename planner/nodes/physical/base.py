@@ -16,7 +16,7 @@ from cql.planner.nodes.rewrite import replace
 from cql.planner.nodes.watermarks import Wanted
 
 if TYPE_CHECKING:
-    from cql.planner.nodes.physical import Physical
+    from cql.planner.nodes.physical import Physical, SourceExec
 
 
 class PhysicalNode(Abstract):
@@ -65,6 +65,14 @@ class PhysicalNode(Abstract):
     @abstractmethod
     def why(self) -> str:
         """The reason for the choice of the operator, for EXPLAIN."""
+
+    @cached_property
+    def sources(self) -> tuple[SourceExec, ...]:
+        """The sources below the operator, left to right, each once."""
+        if len(self.inputs) == 1:
+            return self.inputs[0].sources
+        below = (source for node in self.inputs for source in node.sources)
+        return tuple({id(source): source for source in below}.values())
 
     # -- defaults that are safe for every node -----------------------------------------------------
 

@@ -118,6 +118,10 @@ class SourceExec(NoInput):
         object.__setattr__(self, "schema", schema)
 
     @property
+    def sources(self) -> tuple[SourceExec, ...]:
+        return (self,)
+
+    @property
     def shown(self) -> tuple[int, ...]:
         """The columns of the relation that are in the output."""
         time = None if self.signal is None else self.signal.time

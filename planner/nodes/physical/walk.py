@@ -9,7 +9,6 @@ from cql.planner.nodes.physical.late import (
     LateRowsExec,
     SlackExec,
 )
-from cql.planner.nodes.physical.numbers import NodeNumbers
 from cql.planner.nodes.physical.plan import PhysicalPlan
 from cql.planner.nodes.physical.relations import RelationExec
 from cql.planner.nodes.physical.sources import SourceExec, ValuesExec
@@ -42,7 +41,8 @@ def late_rows(node: Physical) -> LateRowsExec | None:
 
 def sources(*roots: Physical) -> tuple[SourceExec, ...]:
     """All sources, left to right, each once; the executor's input ports have this order."""
-    return tuple(n for n in NodeNumbers(*roots) if isinstance(n, SourceExec))
+    below = (source for root in roots for source in root.sources)
+    return tuple({id(source): source for source in below}.values())
 
 
 def queries(*roots: Physical) -> tuple[PhysicalPlan, ...]:
