@@ -8,10 +8,12 @@ from collections.abc import Iterator
 from contextlib import nullcontext
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
 import cql
+from cql.base.settings import SETTINGS
 from cql.session.session import Session
 from tests.support.catalog_tools import blocks_of_eight
 from tests.support.runtimes import RUNTIMES, apply, named
@@ -70,6 +72,44 @@ def test_random_ranges(small: bool, session: Session, full: bool, seed: int) -> 
         assert counts["late"] == len(ranges.rows) - len(ranges.in_time()), where
         assert (counts["rows_in"], counts["held"]) == (len(ranges.rows), 0), where
         assert counts["rows_out"] == len(told), where
+
+
+SAMPLES = np.arange(400.0)
+
+
+def _in_rows(table: pa.Table) -> None:
+    """Windows of four samples, those of every other window, and a signal of the same times."""
+    windows = SAMPLES.reshape(-1, 4)
+    assert table["x"].to_pylist() == windows.tolist()
+    assert table["some"].to_pylist() == [
+        (2 * w).tolist() if k % 2 == 0 else None for k, w in enumerate(windows)
+    ]
+    assert table["z"].to_pylist() == (-windows).tolist()
+    assert table["both"].to_pylist() == [-float(w @ w) for w in windows]
+
+
+@pytest.mark.parametrize("small", [False, True], ids=["whole", "eight"])
+@pytest.mark.parametrize("value", SETTINGS["segments"].choices)
+@pytest.mark.parametrize("settings", RUNTIMES, ids=named)
+def test_segments_in_rows_that_wait(
+    settings: dict[str, Any], value: str, small: bool, session: Session
+) -> None:
+    """A row keeps its segments until another signal has come."""
+    apply(session, settings, {"segments": value, "morsel_rows": 7})
+    channels = {"x": SAMPLES, "y": 2 * SAMPLES}
+    session.create_stream("a", pa.table(channels), rate=10)
+    session.create_stream("b", pa.table({"z": -SAMPLES}), rate=10)
+    windows = """SELECT window_start AS s, window_end AS e, x,
+        CASE WHEN x[0] % 8 = 0 THEN y END AS some FROM a [ROWS 4 SLIDE 4]"""
+    events = "SELECT window_start AS s, window_end AS e FROM a [ROWS 4 SLIDE 4]"
+    with blocks_of_eight() if small else nullcontext():
+        query: Any = session.sql(f"""SELECT d.x, d.some, b.z, dot(d.x, b.z) AS both
+            FROM ({windows}) AS d, b WHERE b.time >= d.s AND b.time < d.e""")
+        _in_rows(query.to_arrow())
+        query = session.sql(f"""SELECT a.x, CASE WHEN a.x[0] % 8 = 0 THEN a.y END AS some, b.z,
+            dot(a.x, b.z) AS both FROM ({events}) AS d, a, b
+            WHERE a.time >= d.s AND a.time < d.e AND b.time >= d.s AND b.time < d.e""")
+        _in_rows(query.to_arrow())
 
 
 def test_a_range_waits_for_the_signal(session: Session) -> None:

@@ -123,7 +123,9 @@ def _call(call: Call, scope: Scope) -> Code:
     codes = [_emit(a, scope) for a in call.args]
     match call.fn:
         case "is_null":
-            return Code("False" if codes[0].valid is None else f"(not {codes[0].valid})", None)
+            # Not "False": behind ``if not False: continue``, numba leaves the rest of the row out.
+            never = "unlikely(False)"
+            return Code(never if codes[0].valid is None else f"(not {codes[0].valid})", None)
         case "is_not_null":
             return Code("True" if codes[0].valid is None else codes[0].valid, None)
         case "isnan":

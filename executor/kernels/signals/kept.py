@@ -7,6 +7,7 @@ from cql.executor.jit.decorators import njit
 from cql.executor.kernels.lib.memory import words
 from cql.executor.kernels.signals.layout import (
     BASE,
+    EMPTY,
     OWNER,
     SEGMENT,
     SEGMENTS,
@@ -15,16 +16,23 @@ from cql.executor.kernels.signals.layout import (
 )
 from cql.executor.kernels.signals.timebase import TIMEBASE
 
+#: The number of the empty segment of the store, which is no line of the table.
+_EMPTY = -2
+
 
 @njit("int64(int64, int64)", nogil=True, cache=True)
 def address_of(s: int, number: int) -> int:
     """The address of the segment with a number in the store at ``s``."""
+    if number == _EMPTY:
+        return int(words(s, STORE)[EMPTY])
     return int(words(s, STORE)[SEGMENTS] + 8 * SEGMENT * number)
 
 
 @njit("int64(int64, int64)", nogil=True, cache=True)
 def number_of(s: int, g: int) -> int:
     """The number of the segment at ``g``."""
+    if g == words(s, STORE)[EMPTY]:
+        return _EMPTY
     return int((g - words(s, STORE)[SEGMENTS]) // (8 * SEGMENT))
 
 

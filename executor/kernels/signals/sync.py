@@ -4,7 +4,7 @@ Port 0 brings rows with a range each, port 1 the signal. A row leaves when the s
 end of its range, with a segment of each channel, which shares the samples. A range over a gap gives
 a row for each run in it; a range without samples gives none. A late row is left out. The samples
 that are kept are those that a waiting range needs, and those behind the watermark of the beginnings
-of ranges.
+of ranges. A waiting row has a reference of each segment in it; its column has the segment's number.
 """
 
 from __future__ import annotations
@@ -66,6 +66,7 @@ from cql.executor.kernels.signals.segments import (
     note_young,
     pass_on,
     release,
+    retain,
     subseg,
 )
 from cql.executor.kernels.signals.timebase import sample_at, time_of
@@ -100,14 +101,17 @@ RUN = OWN + 17  # the run
 SHARE = OWN + 18  # rows of the output that the row has given
 END_SENT = OWN + 19  # 1: the end of the output was sent
 SAMPLES_OUT = OWN + 20  # samples in the segments of the output
-PROGRESSING = OWN + 21  # columns of the rows that progress; their numbers and watermarks follow
+PROGRESSING = OWN + 21  # columns of the rows that progress
+SIGNALS = OWN + 22  # columns of the rows with segments
 # Counters.
-ROWS_IN = OWN + 22
-ROWS_OUT = OWN + 23
-LATE = OWN + 24  # rows below a watermark of their input
-EMPTY = OWN + 25  # ranges without samples
-OVER_GAPS = OWN + 26  # ranges with samples of several runs
-PROGRESS = OWN + 27  # of each progressing column, its number and its watermark
+ROWS_IN = OWN + 23
+ROWS_OUT = OWN + 24
+LATE = OWN + 25  # rows below a watermark of their input
+EMPTY = OWN + 26  # ranges without samples
+OVER_GAPS = OWN + 27  # ranges with samples of several runs
+# Of each progressing column, its number and its watermark; then the numbers of the columns with
+# segments.
+PROGRESS = OWN + 28
 ATTRIBUTE = 2
 
 _MICROSECOND = 1000
@@ -226,6 +230,58 @@ def _trim(d: Any, floor: int) -> bool:
     return True
 
 
+# -- segments in the waiting rows ------------------------------------------------------------------
+
+
+@njit("int64(int64[::1], int64)", nogil=True, cache=True)
+def _signal_column(d: Any, k: int) -> int:
+    return int(d[PROGRESS + ATTRIBUTE * d[PROGRESSING] + k])
+
+
+@njit("boolean(int64[::1], int64, int64)", nogil=True, cache=True)
+def _is_held(d: Any, column: int, slot: int) -> bool:
+    """Whether a waiting row has a segment in a column, and not NULL."""
+    mask = d[column_at(d, column) + MASK]
+    return bool(mask == 0 or as_u8(mask, d[SLOTS])[slot] != 0)
+
+
+@njit("void(int64[::1], int64)", nogil=True, cache=True)
+def _hold_segments(d: Any, kept: int) -> None:
+    """Takes references of the segments in the rows at PLACES."""
+    places = as_i32(d[PLACES], kept)
+    for k in range(d[SIGNALS]):
+        column = _signal_column(d, k)
+        values = words(d[column_at(d, column) + DATA], d[SLOTS])
+        for i in range(kept):
+            slot = int(places[i])
+            if _is_held(d, column, slot):
+                retain(values[slot])
+                values[slot] = number_of(d[STORE_AT], values[slot])
+
+
+@njit("int64(int64[::1], int64, int64)", nogil=True, cache=True)
+def _value(d: Any, column: int, slot: int) -> int:
+    return int(words(d[column_at(d, column) + DATA], d[SLOTS])[slot])
+
+
+@njit("void(int64[::1], int64, int64)", nogil=True, cache=True)
+def _leave_segments(d: Any, slot: int, serial: int) -> None:
+    """Leaves the references of a row that leaves to its morsel."""
+    for k in range(d[SIGNALS]):
+        column = _signal_column(d, k)
+        if _is_held(d, column, slot):
+            note_young(address_of(d[STORE_AT], _value(d, column, slot)), serial)
+
+
+@njit("void(int64[::1], int64[::1], int64)", nogil=True, cache=True)
+def _give_segments(d: Any, o: Any, first: int) -> None:
+    """Writes the addresses of the segments in the output's rows from ``first`` on."""
+    for k in range(d[SIGNALS]):
+        values = words(o[HEADER + 2 * _signal_column(d, k)], o[ROWS])
+        for j in range(first, o[ROWS]):
+            values[j] = address_of(d[STORE_AT], values[j])
+
+
 # -- the rows come in ------------------------------------------------------------------------------
 
 
@@ -263,6 +319,7 @@ def _store(d: Any, u: Any) -> None:
             kept += 1
     d[ROWS_IN] += n
     store_rows(d, u, kept)
+    _hold_segments(d, kept)
     links, places = as_i32(d[NEXT], d[SLOTS]), as_i32(d[PLACES], kept)
     for k in range(kept):
         slot = int(places[k])
@@ -295,11 +352,6 @@ def _note_progress(d: Any, u: Any) -> None:
 
 
 # -- rows leave ------------------------------------------------------------------------------------
-
-
-@njit("int64(int64[::1], int64, int64)", nogil=True, cache=True)
-def _value(d: Any, column: int, slot: int) -> int:
-    return int(words(d[column_at(d, column) + DATA], d[SLOTS])[slot])
 
 
 @njit("int64(int64[::1], int64)", nogil=True, cache=True)
@@ -356,6 +408,7 @@ def _copy_rows(d: Any, o: Any, first: int) -> None:
         move_values(size_of(d, c), d[at + DATA], o[HEADER + 2 * c], places, chosen, n)
         if d[at + MASK] != 0:
             move_values(1, d[at + MASK], o[HEADER + 2 * c + 1], places, chosen, n)
+    _give_segments(d, o, first)
 
 
 @njit("int64(int64[::1], int64[::1], int64[::1])", nogil=True, cache=True)
@@ -380,6 +433,7 @@ def _leave(d: Any, u: Any, o: Any) -> int:
                 links[d[PREVIOUS]] = following
             if following < 0:
                 d[LAST] = d[PREVIOUS]
+            _leave_segments(d, slot, u[SERIAL])
             give_back(d, links, slot)
         else:
             d[PREVIOUS] = slot

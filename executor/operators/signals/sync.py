@@ -3,16 +3,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
+import numpy.typing as npt
 
+from cql.base.types import Kind
 from cql.executor.kernels.morsel_layout import DETAIL, DETAIL_ROW, NEVER
-from cql.executor.kernels.order.row_slab import HELD, OWN
+from cql.executor.kernels.order.row_slab import HELD, OWN, SLOTS
 from cql.executor.kernels.signals import sync as kernel
 from cql.executor.morsel.morsel import Morsel
-from cql.executor.operators.order.row_slab import SlabOperator
+from cql.executor.operators.order.row_slab import SlabOperator, used_slots
 from cql.executor.operators.signals import saved_segments
 from cql.executor.operators.workspace import Workspace
 from cql.executor.state.store import Role, Snapshot
@@ -22,14 +25,18 @@ _RUNS = 16
 
 
 class SyncOperator(SlabOperator):
-    """State: the rows whose ranges the signal has not passed, and ``runs``: of each run of the
-    signal that they need, the numbers of the segments of its channels."""
+    """State: the rows whose ranges the signal has not passed, with the numbers of the segments in
+    them, and ``runs``: of each run of the signal that they need, the numbers of the segments of its
+    channels."""
 
     addresses: ClassVar = {"runs": kernel.RUNS}
 
     def __init__(self, name: str, node: SyncExec, workspace: Workspace) -> None:
         live = node.left.progressing
-        own = kernel.PROGRESS + kernel.ATTRIBUTE * len(live) - OWN
+        kinds = [f.type.kind for f in node.left.schema]
+        self._signals = [c for c, kind in enumerate(kinds) if kind is Kind.SIGNAL]
+        behind = kernel.PROGRESS + kernel.ATTRIBUTE * len(live)
+        own = behind + len(self._signals) - OWN
         super().__init__(name, node.left.schema, (), own, workspace)
         self._store, d = workspace.signals, self.descriptor
         d[kernel.CHANNELS] = self._channels = len(node.right.schema)
@@ -43,6 +50,8 @@ class SyncOperator(SlabOperator):
         for k, column in enumerate(live):
             at = kernel.PROGRESS + kernel.ATTRIBUTE * k
             d[at : at + 2] = column, NEVER
+        d[kernel.SIGNALS] = len(self._signals)
+        d[behind : behind + len(self._signals)] = self._signals
         self._more_runs()
         self.address = int(kernel.sync.address)
 
@@ -72,10 +81,14 @@ class SyncOperator(SlabOperator):
             self._store.check()
 
     def snapshot(self) -> Snapshot:
-        """The waiting rows, and the segments of the runs."""
-        held = self.state["runs"][: self._held].tolist()
+        """The waiting rows, the segments in them, and those of the runs."""
+        held, saved = self.state["runs"][: self._held].tolist(), super().snapshot()
+        arrays = dict(saved.arrays)
+        for c, slots in self._places(saved):
+            held += arrays[f"c{c}"][slots].tolist()
+            arrays[f"c{c}"] = np.zeros_like(arrays[f"c{c}"])  # numbers of this process
         parts = {"segments": saved_segments.save(self._store, held)}
-        return replace(super().snapshot(), parts=parts)
+        return replace(saved, arrays=arrays, parts=parts)
 
     def restore(self, saved: Snapshot) -> None:
         """Continues with the state of an operator of the same plan. ``map_codes`` follows."""
@@ -83,7 +96,18 @@ class SyncOperator(SlabOperator):
         while self._held > self.state["runs"].size:
             self._more_runs()
         held = saved_segments.restore(self._store, saved.parts["segments"])
-        self.state["runs"][: len(held)] = held
+        self.state["runs"][: self._held], held = held[: self._held], held[self._held :]
+        for c, slots in self._places(saved):
+            self.state[f"c{c}"][slots], held = held[: len(slots)], held[len(slots) :]
+
+    def _places(self, saved: Snapshot) -> Iterator[tuple[int, npt.NDArray[np.int64]]]:
+        """The columns with segments, and the slots that have one."""
+        if not self._signals or not saved.words[SLOTS]:
+            return
+        used = used_slots(saved)
+        for c in self._signals:
+            mask = saved.arrays.get(f"m{c}")
+            yield c, used if mask is None else used[mask[used] != 0]
 
     @property
     def _held(self) -> int:

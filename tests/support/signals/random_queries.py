@@ -37,6 +37,9 @@ RANGES = (
     " FROM {s}) AS w, s WHERE s.{t} >= w.window_start AND s.{t} < w.window_end",
     "SELECT w.window_end, s.a FROM (SELECT window_start, window_end FROM {s} WHERE max(a) > 0)"
     " AS w, s WHERE s.{t} BETWEEN w.window_start AND w.window_end + INTERVAL '1' SECOND",
+    "SELECT w.a AS own, w.part, s.a FROM (SELECT window_start, window_end, a,"
+    " CASE WHEN max(a) > 0 THEN subseg(a, 0, 3) END AS part FROM {s}) AS w, s"
+    " WHERE s.{t} >= w.window_start AND s.{t} < w.window_end + INTERVAL '2' SECOND",
 )
 MADE = (
     "WITH w AS (SELECT * FROM {s}) SELECT * FROM CONCAT(w) AS c [ROWS 9 SLIDE 9]",
