@@ -76,7 +76,7 @@ def _computed_again(
         stored = int(words[again.first + k])
         if flags[k] == NULL:
             row.append(None)
-        elif kind.is_text:
+        elif kind.is_coded:
             raw = dictionary.value(stored)
             row.append(raw.decode(errors="replace") if kind.kind is Kind.STRING else raw)
         else:

@@ -169,12 +169,21 @@ def unify(
         raise BindError(
             f"{what} needs values of one type, not {types}",
             position=pos,
-            hint="CAST the ones that differ",
+            hint=_hint_of_types(exprs),
         )
     if not own_digits:
         return [cast(e, to, pos) for e in exprs]
     constant = all(isinstance(e, Literal) for e in exprs)
     return [_comparable(e, to, pos, constant) for e in exprs]
+
+
+def _hint_of_types(exprs: Sequence[Expr]) -> str:
+    segments = [e.type.kind is Kind.SIGNAL for e in exprs]
+    if all(segments):
+        return "arithmetic makes segments of doubles: x * 1"
+    if any(segments):
+        return "take a function of the segment, such as max(x) or x[0]"
+    return "CAST the ones that differ"
 
 
 def _comparable(expr: Expr, to: DataType, pos: Position | None, constant: bool) -> Expr:

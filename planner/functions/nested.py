@@ -95,7 +95,19 @@ def _join(args: tuple[Expr, ...], pos: Position | None) -> Expr:
     return strict("array_join", (args[0], *texts), STRING, pos)
 
 
+def _check_no_segment(values: Sequence[Expr], what: str, pos: Position | None) -> None:
+    """Raises NotSupportedError for a segment of a signal among the ``values``."""
+    found = next((v for v in values if is_segment(v)), None)
+    if found is not None:
+        raise NotSupportedError(
+            f"a segment of a signal inside {what} is not supported",
+            position=found.pos or pos,
+            hint="select it as a column of its own",
+        )
+
+
 def _make_array(args: tuple[Expr, ...], pos: Position | None) -> Expr:
+    _check_no_segment(args, "an array", pos)
     values = unify(args, pos, "array") if args else []
     element = values[0].type.without_length if values else NULL
     if element == NULL:
@@ -121,6 +133,7 @@ def _struct(args: tuple[Expr, ...], pos: Position | None) -> Expr:
 
 def make_struct(names: Sequence[str], values: Sequence[Expr], pos: Position | None) -> Expr:
     """The struct of the ``values`` under their ``names``."""
+    _check_no_segment(values, "a struct", pos)
     folded = [name.lower() for name in names]
     twice = next((n for n in folded if folded.count(n) > 1), None)
     if twice is not None:

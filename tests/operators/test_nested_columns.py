@@ -232,6 +232,28 @@ def test_an_element_that_is_not_there(session: cql.Session, rows: list[Row]) -> 
 
 
 @pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("grid[1][0]", "an array of 1 elements has no element number 1"),
+        ("grid[0][7]", "an array of 2 elements has no element number 7"),
+        ("size(grid[7])", "an array of 1 elements has no element number 7"),
+        ("visits[1].page", "an array of 1 elements has no element number 1"),
+        ("array_max(grid[-1])", "an array of 1 elements has no element number -1"),
+    ],
+)
+def test_a_nested_element_that_is_not_there(text: str, message: str) -> None:
+    row = {"ts": 1, "grid": [[1, 2]], "visits": [{"page": "a", "ms": 1}]}
+    with cql.connect(spark=False) as session:
+        kinds = {"ts": pa.int64(), "grid": TYPES["grid"], "visits": TYPES["visits"]}
+        table = pa.table({name: pa.array([row[name]], kind) for name, kind in kinds.items()})
+        session.create_stream("s", table, ordered_by="ts", unit="seconds")
+        with pytest.raises(RunError, match=message):
+            session.sql(f"SELECT {text} FROM s").to_arrow()
+        kept = session.sql(f"SELECT {text} FROM s ON BAD ROW KEEP")
+        assert kept.to_arrow().num_rows == 0
+
+
+@pytest.mark.parametrize(
     ("text", "error", "message"),
     [
         (

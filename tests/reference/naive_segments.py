@@ -63,6 +63,8 @@ def _crossings(call: Call, x: Sequence[Any]) -> int:
 
 @function("hann")
 def _hann(call: Call, x: Sequence[Any]) -> tuple[float, ...]:
+    if len(x) == 1:
+        return placed(x, map(float, x))
     return placed(x, (v * math.sin(math.pi * i / len(x)) ** 2 for i, v in enumerate(x)))
 
 
@@ -186,5 +188,5 @@ def _band_energy(call: Call, x: Sequence[Any], level: int) -> float:
 
 @function("subseg")
 def _subseg(call: Call, x: Sequence[Any], start: int, length: int) -> Sequence[Any]:
-    start = min(max(start, 0), len(x))
-    return placed(x, [v for i, v in enumerate(x) if i >= start][: max(length, 0)], start)
+    part = [v for i, v in enumerate(x) if start <= i < start + length]
+    return placed(x, part, min(max(start, 0), len(x)))

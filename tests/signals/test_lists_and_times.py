@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 import cql
-from cql.errors import BindError, RunError
+from cql.errors import BindError, NotSupportedError, RunError
 from cql.session.session import Session
 from tests.support.runtimes import RUNTIMES, Settings, apply, named
 
@@ -196,6 +196,8 @@ _LENGTHS = "dot takes as many samples on both sides, and these are"
         (f"SELECT dot(fft_power, array(1)) FROM (SELECT power_spectrum(hann(x * 2)) AS fft_power"
          f" {W}) AS p", f"{_LENGTHS} 5 and 1", "array"),
         (f"SELECT x + subseg(x, 1, 3) {W}", "+ takes as many samples", "x + subseg(x, 1, 3)"),
+        (f"SELECT array(x, x) {W}", "a segment of a signal inside an array is not", "x"),
+        (f"SELECT named_struct('a', x) {W}", "a segment of a signal inside a struct is not", "x"),
         (f"SELECT x * array(1) {W}", "* takes as many samples on both sides, and", "array"),
         (f"SELECT dot(resample(x, 2, 3), haarwavelet(x, 1)) {W}", f"{_LENGTHS} 6 and 8", "dot"),
         (f"SELECT dot(xcorr(x, x, 2), ifft(fft(x))) {W}", f"{_LENGTHS} 5 and 8", "dot"),
@@ -223,7 +225,7 @@ _LENGTHS = "dot takes as many samples on both sides, and these are"
 )  # fmt: skip
 def test_refused(text: str, message: str, place: str, session: Session) -> None:
     session.sql("CREATE CONSTANT three = array(1, 2, 3)")
-    with pytest.raises(BindError) as caught:
+    with pytest.raises((BindError, NotSupportedError)) as caught:
         session.sql(text)
     assert message in caught.value.message
     at = caught.value.position
@@ -245,3 +247,16 @@ def test_lengths_that_only_rows_show(text: str, message: str, session: Session) 
     with pytest.raises(RunError, match=message) as caught:
         _rows(session, text)
     assert caught.value.position is not None
+
+
+@pytest.mark.parametrize("first", [-9, -3, 0, 2, 7, 8, 9, 2**31 - 1])
+@pytest.mark.parametrize("length", [-1, 0, 1, 3, 8, 2**31 - 1])
+def test_parts_outside_the_samples(first: int, length: int, session: Session) -> None:
+    (found,) = _rows(session, f"SELECT subseg(x, {first}, {length}) AS part, x {W}")[:1]
+    inside = [v for k, v in enumerate(found["x"]) if first <= k < first + length]
+    assert found["part"] == inside
+
+
+def test_a_window_function_of_one_sample(session: Session) -> None:
+    (found,) = _rows(session, f"SELECT hann(subseg(x, 3, 1)) AS h, x[3] AS x {W}")[:1]
+    assert found["h"] == [found["x"]]

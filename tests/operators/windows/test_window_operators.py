@@ -167,3 +167,23 @@ def test_groups_are_found_whatever_their_keys(name: str, operator: str, seed: in
         found = session.sql(text).to_arrow().to_pylist()
     assert Counter({(row["window_start"], row["k"]): row["n"] for row in found}) == expected
     assert len(found) == len(expected)
+
+
+NO_ROW = ("k IS NULL", "coalesce(k, 1) IS NULL", "k IS NULL OR k > 100", "k IS NULL AND v > 1")
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize("condition", NO_ROW)
+@pytest.mark.parametrize(
+    "window", ["RANGE 1 SECOND SLIDE 1 SECOND", "RANGE 4 SECONDS SLIDE 1 SECOND"]
+)
+@pytest.mark.parametrize("settings", OPERATORS.values(), ids=OPERATORS)
+def test_a_filter_that_no_row_passes(settings: Any, window: str, condition: str) -> None:
+    """The columns have no NULL, which the kernels know."""
+    rows = pa.table({"ts": range(9), "k": [1, 2, 3] * 3, "v": [1] * 9})
+    with cql.connect(spark=False, **settings) as session:
+        session.create_stream("a", rows, ordered_by="ts", unit="seconds")
+        text = (
+            f"SELECT k, count(*) AS n, sum(v) AS v FROM a [{window}] WHERE {condition} GROUP BY k"
+        )
+        assert session.sql(text).to_arrow().num_rows == 0

@@ -18,10 +18,11 @@ _HANN = 5  # what a table is for
 
 @njit("int64(int64, int64, int64, int64)", nogil=True, cache=True)
 def segment_part(g: int, first: int, n: int, serial: int) -> int:
-    """At most ``n`` samples behind the first ``first``; both are cut to what the segment has."""
+    """The samples from number ``first`` on, to ``first + n``, that the segment has."""
     length = words(g, SEGMENT)[LENGTH]
+    end = min(max(first, 0) + max(n + min(first, 0), 0), length)
     first = min(max(first, 0), length)
-    return given(g, subseg(g, first, min(max(n, 0), length - first)), serial)
+    return given(g, subseg(g, first, max(end - first, 0)), serial)
 
 
 @njit("int64(int64, int64)", nogil=True, cache=True)
@@ -34,7 +35,7 @@ def _hann(s: int, n: int) -> int:
     if made != 0:
         values = as_f64(made + 8 * HEAD, n)
         for i in range(n):
-            values[i] = 0.5 - 0.5 * math.cos(2.0 * math.pi * i / n)
+            values[i] = 0.5 - 0.5 * math.cos(2.0 * math.pi * i / n) if n > 1 else 1.0
         keep(s, made, n)
     return made
 
