@@ -77,6 +77,8 @@ def _crossings(x: Sequence[Any]) -> int:
 
 def _hann(x: Sequence[Any]) -> tuple[float, ...]:
     n = len(x)
+    if n == 1:
+        return (float(x[0]),)
     return tuple(v * (0.5 - 0.5 * math.cos(2 * math.pi * i / n)) for i, v in enumerate(x))
 
 
@@ -238,8 +240,7 @@ def _band_energy(call: Call, args: Sequence[Any]) -> float:
 
 
 def _part(x: Sequence[Any], start: int, length: int) -> Sequence[Any]:
-    start = min(max(start, 0), len(x))
-    return x[start : start + max(length, 0)]
+    return x[max(start, 0) : max(start + length, 0)]
 
 
 #: Functions of segments that never fail.
