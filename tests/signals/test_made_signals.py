@@ -420,7 +420,7 @@ _W = "[ROWS 4 SLIDE 4]"
         (f"SELECT * FROM FILL(a, 'prev', 3) AS c {_W}", "gap that FILL fills is an interval", "3"),
         (f"SELECT * FROM FILL(a, 'prev', INTERVAL 1 MILLISECOND) AS c {_W}", "here 0", ""),
         (f"SELECT * FROM FILL(a, 'prev', INTERVAL 9999999 SECOND) AS c {_W}", "here 99,999,9", ""),
-        (f"SELECT * FROM FILL(plain, 'prev', INTERVAL 1 SECOND) AS c {_W}", "has no gaps", ""),
+        (f"SELECT * FROM FILL(plain, 'prev', INTERVAL 1 SECOND) AS c {_W}", "plain has none", ""),
         (f"SELECT * FROM FILL(v, 'prev', INTERVAL 1 SECOND) AS c {_W}", "FILL takes a signal", ""),
         (f"SELECT * FROM ZIP(a, fast) AS c {_W}", "one rate: a has 10 Hz, fast 20 Hz", "fast"),
         (f"SELECT * FROM ZIP(a, plain) AS c {_W}", "a has times, plain has none", "plain"),

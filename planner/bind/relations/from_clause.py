@@ -319,8 +319,8 @@ def _table(binder: Binder, node: exp.Table, env: Env) -> Item:
             node,
             f"an operator of yours reads a table: {node.this.name}(TABLE t)"
             if binder.context.operator(node.this.name) is not None
-            else "TUMBLE and HOP are; a file is declared: CREATE STREAM s USING csv OPTIONS (path"
-            " '…')",
+            else "TUMBLE and HOP are, and GAPS, FILL, ZIP, CONCAT and SIGNAL of a signal; a file is"
+            " declared: CREATE STREAM s USING csv OPTIONS (path '…')",
         )
     name, alias = name_of(node), _alias(node)
     source = Source((alias,) if alias else name)

@@ -113,7 +113,7 @@ def _fill(binder: Binder, plan: Logical, given: list[exp.Expr]) -> Fill:
     channels, time = signals.parts(binder, plan, samples, given[0])
     if time is None:
         raise binder.error(
-            f"FILL takes a signal with a column of times: {samples.name} has no gaps", given[0]
+            f"FILL takes a signal with a column of times, and {samples.name} has none", given[0]
         )
     method = _constant(binder, given[1])
     text = method.value if isinstance(method, Literal) else None
