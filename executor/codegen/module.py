@@ -85,7 +85,9 @@ LIBRARY = {
     ),
     "kernels.signals.segments": "drop_samples",
     "kernels.signals.of_segments.times": "segment_sample_at segment_time",
-    "kernels.signals.of_segments.transforms": "segment_hann segment_part",
+    "kernels.signals.of_segments.transforms": (
+        "segment_appended segment_goes_on segment_part segment_window"
+    ),
     "kernels.windows.region_table": "tag_of",
     "kernels.lib.zones": "zone_day zone_start",
 }

@@ -210,7 +210,7 @@ def _made(fn: str, args: Sequence[Expr], to: DataType) -> DataType:
     """The type ``to``, with what is known of segments that ``fn`` makes."""
     given = args[0].type
     n = given.samples
-    if fn == "hann":
+    if fn in ("hann", "hamming", "blackman"):
         return signal(DOUBLE, n, given.rate)
     if fn in ("fft", "power_spectrum"):
         return replace(to, samples=n // 2 + 1 if n else 0)
@@ -262,12 +262,33 @@ def _subseg(args: tuple[Expr, ...], pos: Position | None) -> Expr:
     counts = [argument(a, BIGINT, usage, k, pos) for k, a in enumerate(args[1:], 2)]
     samples, (start, length) = args[0].type.samples, map(_constant, counts)
     if samples and start is not None and length is not None:
-        start = min(max(start, 0), samples)
-        samples = min(max(length, 0), samples - start)
+        samples = len(range(samples)[max(start, 0) : max(start + length, 0)])
     else:
         samples = 0
     made = replace(args[0].type, samples=samples)
     return strict("subseg", (args[0], *counts), made, pos)
+
+
+def _append(args: tuple[Expr, ...], pos: Position | None) -> Expr:
+    usage = "append(segment, next)"
+    if not all(map(is_segment, args)):
+        raise wrong(usage, args, pos)
+    one, other = (a.type for a in args)
+    if one.element != other.element:
+        raise BindError(
+            f"append takes two segments of one type, not {one} and {other}",
+            position=pos,
+            hint="arithmetic makes segments of doubles: x * 1",
+        )
+    for a in args:
+        if a.type.rate is None:
+            raise BindError(
+                "append takes segments of samples at the times of the signal, and these are of a"
+                " transform",
+                position=a.pos or pos,
+            )
+    samples = one.samples + other.samples if one.samples and other.samples else 0
+    return strict("append", args, replace(one, samples=samples), pos)
 
 
 def _constant(expr: Expr) -> int | None:
@@ -362,6 +383,8 @@ SIGNALS = (
     _simple("dot(segment, other)", "The sum of the products of as many samples (or of a list).",
             DOUBLE, 2),
     _simple("hann(segment)", "The samples times a Hann window.", signal(DOUBLE)),
+    _simple("hamming(segment)", "The samples times a Hamming window.", signal(DOUBLE)),
+    _simple("blackman(segment)", "The samples times a Blackman window.", signal(DOUBLE)),
     _simple("power_spectrum(segment)", "Squared magnitudes of the Fourier transform.",
             signal(DOUBLE)),
     _simple("fft(segment)", "Fourier transform, up to half of the rate: complex samples.",
@@ -374,6 +397,8 @@ SIGNALS = (
     ),
     _function("subseg(segment, start, length)",
               "The samples from number start (from 0) on, length at most.", (3, 3), _subseg),
+    _function("append(segment, next)",
+              "The samples of both, of which next begins where segment ends.", (2, 2), _append),
     _function("timestamp_ns(segment [, number])",
               "The time of a sample, by default of the first, in nanoseconds since 1970.",
               (1, 2), _timestamp_ns),

@@ -75,11 +75,26 @@ def _crossings(x: Sequence[Any]) -> int:
     return sum((a < 0) != (b < 0) for a, b in itertools.pairwise(x))
 
 
-def _hann(x: Sequence[Any]) -> tuple[float, ...]:
-    n = len(x)
-    if n == 1:
-        return (float(x[0]),)
-    return tuple(v * (0.5 - 0.5 * math.cos(2 * math.pi * i / n)) for i, v in enumerate(x))
+def _window(mean: float, once: float, twice: float = 0) -> Callable[[Sequence[Any]], Any]:
+    def weight(turn: float) -> float:
+        return mean - once * math.cos(turn) + twice * math.cos(2 * turn)
+
+    def window(x: Sequence[Any]) -> tuple[float, ...]:
+        n = len(x)
+        if n == 1:
+            return (float(x[0]),)
+        return tuple(v * weight(2 * math.pi * i / n) for i, v in enumerate(x))
+
+    return window
+
+
+def _appended(call: Call, args: Sequence[Any]) -> tuple[Any, ...]:
+    """Of segments that say where they begin: ``x.time_of(number)``."""
+    x, y = args
+    ends, begins = x.time_of(len(x)), y.time_of(0)
+    if ends != begins:
+        raise EvaluationError("value", f"the first segment ends at {ends}, and not at {begins}")
+    return (*x, *y)
 
 
 def _transform(x: Sequence[Any]) -> list[complex]:
@@ -255,7 +270,9 @@ NEVER_FAIL: dict[str, Strict] = {
     "var_pop": _of(lambda x: _variance(x, 0), 1),
     "rms": _of(_rms, 1),
     "zero_crossings": _of(_crossings),
-    "hann": _of(_hann),
+    "hann": _of(_window(0.5, 0.5)),
+    "hamming": _of(_window(0.54, 0.46)),
+    "blackman": _of(_window(0.42, 0.5, 0.08)),
     "power_spectrum": _of(_power),
     "peak": _of(_peak, 1),
     "trough": _of(_trough, 1),
@@ -274,6 +291,7 @@ NEVER_FAIL: dict[str, Strict] = {
 MAY_FAIL: dict[str, Strict] = {
     "sum": _of(_sum, 1),
     "dot": _dot,
+    "append": _appended,
     "sample": _sample,
     "timestamp_ns": _time,
     "ifft": _inverse,

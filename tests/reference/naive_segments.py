@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from scipy.signal import get_window
 
 from cql.planner.nodes.expr import Call
 from tests.reference.naive_registry import function
@@ -66,6 +67,19 @@ def _hann(call: Call, x: Sequence[Any]) -> tuple[float, ...]:
     if len(x) == 1:
         return placed(x, map(float, x))
     return placed(x, (v * math.sin(math.pi * i / len(x)) ** 2 for i, v in enumerate(x)))
+
+
+@function("hamming", "blackman")
+def _window(call: Call, x: Sequence[Any]) -> tuple[float, ...]:
+    weights = get_window(call.fn, len(x)) if x else []
+    return placed(x, [v * float(w) for v, w in zip(x, weights, strict=True)])
+
+
+@function("append")
+def _append(call: Call, x: Any, y: Any) -> Sequence[Any]:
+    if x.first.exact(len(x)) != y.first.exact():
+        raise BadRowError("append")
+    return placed(x, [*x, *y])
 
 
 @function("power_spectrum")

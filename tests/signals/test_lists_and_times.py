@@ -12,8 +12,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+import scipy.signal
 
 import cql
+from cql.base.settings import SETTINGS
 from cql.errors import BindError, NotSupportedError, RunError
 from cql.session.session import Session
 from tests.support.runtimes import RUNTIMES, Settings, apply, named
@@ -197,6 +199,10 @@ _LENGTHS = "dot takes as many samples on both sides, and these are"
          f" {W}) AS p", f"{_LENGTHS} 5 and 1", "array"),
         (f"SELECT x + subseg(x, 1, 3) {W}", "+ takes as many samples", "x + subseg(x, 1, 3)"),
         (f"SELECT array(x, x) {W}", "a segment of a signal inside an array is not", "x"),
+        (f"SELECT append(x, array(1)) {W}", "append does not take", "append"),
+        (f"SELECT append(x, hann(x)) {W}", "two segments of one type", "append"),
+        (f"SELECT append(fft(x), fft(x)) {W}", "of a transform", "fft"),
+        (f"SELECT dot(append(x, x), array(1)) {W}", f"{_LENGTHS} 16 and 1", "array"),
         (f"SELECT named_struct('a', x) {W}", "a segment of a signal inside a struct is not", "x"),
         (f"SELECT x * array(1) {W}", "* takes as many samples on both sides, and", "array"),
         (f"SELECT dot(resample(x, 2, 3), haarwavelet(x, 1)) {W}", f"{_LENGTHS} 6 and 8", "dot"),
@@ -239,6 +245,8 @@ def test_refused(text: str, message: str, place: str, session: Session) -> None:
         ("SELECT dot(x, array(1, 2)) FROM s [ROWS 7 SLIDE 7 WITH RESTS]", "have 7 and 2 samples"),
         ("SELECT dot(CASE WHEN x[0] > 0 THEN x ELSE subseg(x, 0, 3) END, array(1, 2))"
          " FROM s [ROWS 7 SLIDE 7]", "and 2 samples"),
+        (f"SELECT append(subseg(x, 0, 3), subseg(x, 4, 1)) {W}", "does not go on there"),
+        (f"SELECT append(x, x) {W}", "does not go on there, but begins at 0 "),
         (f"SELECT timestamp_ns(x, 9) {W}", "of the 8 samples, numbered from 0 on, none has"),
         (f"SELECT timestamp_ns(x, -1) {W}", "none has the number -1"),
     ],
@@ -260,3 +268,18 @@ def test_parts_outside_the_samples(first: int, length: int, session: Session) ->
 def test_a_window_function_of_one_sample(session: Session) -> None:
     (found,) = _rows(session, f"SELECT hann(subseg(x, 3, 1)) AS h, x[3] AS x {W}")[:1]
     assert found["h"] == [found["x"]]
+
+
+@pytest.mark.parametrize("manager", SETTINGS["segments"].choices)
+def test_adjacent_segments(manager: str, session: Session) -> None:
+    """Of one window, and of two ranges."""
+    session.set("segments", manager)
+    text = f"""SELECT x, append(subseg(x, 0, 3), subseg(x, 3, 5)) AS whole,
+        append(append(subseg(x, 0, 0), subseg(x, 0, 2)), subseg(x, 2, 1)) AS three,
+        timestamp_ns(append(subseg(x, 1, 3), subseg(x, 4, 5)), 4) - timestamp_ns(x, 5) AS off {W}"""
+    for row in _rows(session, text):
+        assert (row["whole"], row["three"], row["off"]) == (row["x"], row["x"][:3], 0)
+    (found,) = _rows(session, f"SELECT hamming(x) AS h, blackman(x) AS b, x {W}")[:1]
+    for name, made in (("hamming", found["h"]), ("blackman", found["b"])):
+        weights = scipy.signal.get_window(name, 8)
+        np.testing.assert_allclose(made, weights * found["x"], atol=1e-12)

@@ -42,7 +42,9 @@ LONG = (1000, 4096, 4099, 65_536, 65_537)
 Kernel = Callable[..., Any]
 #: By function, kernels of one segment and constants.
 _ONE: dict[str, Kernel] = {
-    "hann": cut.segment_hann,
+    "hann": lambda g, serial: cut.segment_window(g, 0, serial),
+    "hamming": lambda g, serial: cut.segment_window(g, 1, serial),
+    "blackman": lambda g, serial: cut.segment_window(g, 2, serial),
     "fft": fourier.segment_fft,
     "power_spectrum": fourier.segment_power,
 }

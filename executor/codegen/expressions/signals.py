@@ -39,7 +39,10 @@ _VALUES = {
     "delay": "segment_delay({0}, {1}, {2})",
     "band_energy": "segment_band_energy({0}, {1})",
     "subseg": "segment_part({0}, {1}, {2}, {serial})",
-    "hann": "segment_hann({0}, {serial})",
+    "append": "segment_appended({0}, {1}, {serial})",
+    "hann": "segment_window({0}, int64(0), {serial})",
+    "hamming": "segment_window({0}, int64(1), {serial})",
+    "blackman": "segment_window({0}, int64(2), {serial})",
     "power_spectrum": "segment_power({0}, {serial})",
     "fft": "segment_fft({0}, {serial})",
     "real": "segment_of_complex({0}, int64(0), {serial})",
@@ -90,6 +93,12 @@ _HALVES = _Needed(
 )
 _NEEDED = {
     "dot": _AS_LONG,
+    "append": _Needed(
+        "segment_goes_on({0}, {1})",
+        ("segment_time({0}, segment_count({0}))", "segment_time({1}, int64(0))"),
+        "the first segment ends at {:,} and the other does not go on there, but begins at {:,}"
+        " (nanoseconds since 1970)",
+    ),
     "sample": _Needed(
         "segment_has({0}, {1})",
         ("segment_count({0})", "{1}"),

@@ -11,41 +11,69 @@ from cql.executor.kernels.lib.memory import as_f64, words
 from cql.executor.kernels.signals.layout import LENGTH, OWNER, SEGMENT
 from cql.executor.kernels.signals.of_segments.prepared import HEAD, keep, kept, leave, new_table
 from cql.executor.kernels.signals.of_segments.results import DOUBLE, copy_doubles, given, new
-from cql.executor.kernels.signals.segments import flat, subseg
+from cql.executor.kernels.signals.segments import (
+    append,
+    are_adjacent,
+    flat,
+    release,
+    retain,
+    subseg,
+)
 
-_HANN = 5  # what a table is for
+_WINDOW = 5  # what a table is for
+#: Of a Hann, a Hamming and a Blackman window: the mean, and the shares of one and of two turns.
+WINDOWS = ((0.5, 0.5, 0.0), (0.54, 0.46, 0.0), (0.42, 0.5, 0.08))
 
 
 @njit("int64(int64, int64, int64, int64)", nogil=True, cache=True)
 def segment_part(g: int, first: int, n: int, serial: int) -> int:
     """The samples from number ``first`` on, to ``first + n``, that the segment has."""
-    length = words(g, SEGMENT)[LENGTH]
-    end = min(max(first, 0) + max(n + min(first, 0), 0), length)
-    first = min(max(first, 0), length)
-    return given(g, subseg(g, first, max(end - first, 0)), serial)
+    length, n = words(g, SEGMENT)[LENGTH], max(n, 0)
+    if first < 0:
+        first, n = 0, max(n + first, 0)
+    first = min(first, length)
+    return given(g, subseg(g, first, min(n, length - first)), serial)
 
 
-@njit("int64(int64, int64)", nogil=True, cache=True)
-def _hann(s: int, n: int) -> int:
-    """The table of a Hann window of ``n`` samples; 0: no room."""
-    found = kept(s, _HANN, n, 0)
+@njit("boolean(int64, int64)", nogil=True, cache=True)
+def segment_goes_on(g: int, h: int) -> bool:
+    """Whether ``h`` begins where ``g`` ends."""
+    return bool(are_adjacent(g, h))
+
+
+@njit("int64(int64, int64, int64)", nogil=True, cache=True)
+def segment_appended(g: int, h: int, serial: int) -> int:
+    """The samples of both; ``h`` begins where ``g`` ends."""
+    retain(g)
+    made = append(g, h)
+    if made == 0:
+        release(g)
+    return given(g, made, serial)
+
+
+@njit("int64(int64, int64, int64)", nogil=True, cache=True)
+def _window(s: int, n: int, shape: int) -> int:
+    """The table of a window of ``n`` samples; 0: no room."""
+    found = kept(s, _WINDOW, n, shape)
     if found != 0:
         return found
-    made = new_table(_HANN, n, 0, n)
+    made = new_table(_WINDOW, n, shape, n)
     if made != 0:
         values = as_f64(made + 8 * HEAD, n)
+        a, b, c = WINDOWS[shape]
         for i in range(n):
-            values[i] = 0.5 - 0.5 * math.cos(2.0 * math.pi * i / n) if n > 1 else 1.0
+            turn = 2.0 * math.pi * i / n
+            values[i] = a - b * math.cos(turn) + c * math.cos(2.0 * turn) if n > 1 else 1.0
         keep(s, made, n)
     return made
 
 
-@njit("int64(int64, int64)", nogil=True, cache=True)
-def segment_hann(g: int, serial: int) -> int:
-    """The samples times a Hann window."""
+@njit("int64(int64, int64, int64)", nogil=True, cache=True)
+def segment_window(g: int, shape: int, serial: int) -> int:
+    """The samples times a window, whose place in WINDOWS is ``shape``."""
     line = words(g, SEGMENT)
     n = line[LENGTH]
-    table = _hann(line[OWNER], n)
+    table = _window(line[OWNER], n, shape)
     h = new(g, DOUBLE, n) if table != 0 else 0
     if h != 0 and n > 0:
         x, values = as_f64(flat(h), n), as_f64(table + 8 * HEAD, n)
