@@ -110,13 +110,19 @@ def _receive() -> None:
 
     CPython 3.11 and 3.12 have one flag for "some thread shall raise an exception"; it stays set
     until any thread raises one. Meanwhile a thread of 3.11 that a debugger or a profiler watches
-    stays at the entry of a function."""
-    try:
-        _raise_in(threading.get_ident(), id(Strike))
-        while True:
-            time.sleep(0)
-    except Strike:
-        pass
+    stays at the entry of a function. An interrupt (Ctrl-C) waits for it."""
+    thread, interrupt = threading.get_ident(), None
+    while True:
+        try:
+            _raise_in(thread, id(Strike))
+            while True:
+                time.sleep(0)
+        except Strike:
+            break
+        except BaseException as error:
+            interrupt = error
+    if interrupt is not None:
+        raise interrupt
 
 
 class _Watch:

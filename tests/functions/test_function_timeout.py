@@ -172,6 +172,22 @@ def test_a_profiler_works_during_a_call_that_is_stuck_and_after_it() -> None:
     assert is_profiled_to_the_end()
 
 
+def test_an_interrupt_waits_for_the_exception(monkeypatch: pytest.MonkeyPatch) -> None:
+    raise_in, calls = call_timeout._raise_in, list[int]()
+
+    def interrupted(thread: int, exception: int) -> None:
+        calls.append(exception)
+        if len(calls) == 1:
+            raise KeyboardInterrupt
+        raise_in(thread, exception)
+
+    monkeypatch.setattr(call_timeout, "_raise_in", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        call_timeout._receive()
+    assert calls == [id(call_timeout.Strike)] * 2
+    assert sum(map(int, "123")) == 6  # nothing is raised behind it
+
+
 class Released(logging.Handler):
     """Releases the stuck function once the log reports that it does not end."""
 
