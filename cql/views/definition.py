@@ -37,15 +37,8 @@ _FORMAT = 1
 OF_RUN = (
     *("runtime", "workers", "partitions", "morsel_rows", "slice_us", "fuse", "worklist"),
     *("scheduler", "lp_threshold", "qst_capacity", "ct_window_us", "reorder", "reorder_buffer"),
-    *(
-        "tuple_burst",
-        "segments",
-        "sample_order",
-        "max_state",
-        "kernel_cache",
-        "progress",
-        "epoch_ms",
-    ),
+    *("tuple_burst", "segments", "sample_order", "max_state", "kernel_cache"),
+    *("progress", "epoch_ms"),
     *("shared_windows", "function_timeout"),
 )
 

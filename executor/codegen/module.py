@@ -83,11 +83,9 @@ LIBRARY = {
     "kernels.signals.of_segments.rates": (
         "segment_band_energy segment_haar segment_halves segment_resampled"
     ),
-    "kernels.signals.segments": "drop_samples",
+    "kernels.signals.segments": "are_adjacent drop_samples",
     "kernels.signals.of_segments.times": "segment_sample_at segment_time",
-    "kernels.signals.of_segments.transforms": (
-        "segment_appended segment_goes_on segment_part segment_window"
-    ),
+    "kernels.signals.of_segments.transforms": "segment_appended segment_part segment_window",
     "kernels.windows.region_table": "tag_of",
     "kernels.lib.zones": "zone_day zone_start",
 }

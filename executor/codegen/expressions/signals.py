@@ -94,7 +94,7 @@ _HALVES = _Needed(
 _NEEDED = {
     "dot": _AS_LONG,
     "append": _Needed(
-        "segment_goes_on({0}, {1})",
+        "are_adjacent({0}, {1})",
         ("segment_time({0}, segment_count({0}))", "segment_time({1}, int64(0))"),
         "the first segment ends at {:,} and the other does not go on there, but begins at {:,}"
         " (nanoseconds since 1970)",

@@ -19,6 +19,14 @@ if TYPE_CHECKING:
     from cql.planner.nodes.physical import Physical, SourceExec
 
 
+def sources_below(nodes: Sequence[Physical]) -> tuple[SourceExec, ...]:
+    """The sources below all ``nodes``, left to right, each once."""
+    if len(nodes) == 1:
+        return nodes[0].sources
+    below = (source for node in nodes for source in node.sources)
+    return tuple({id(source): source for source in below}.values())
+
+
 class PhysicalNode(Abstract):
     """An operator of a physical plan, as immutable data.
 
@@ -69,10 +77,7 @@ class PhysicalNode(Abstract):
     @cached_property
     def sources(self) -> tuple[SourceExec, ...]:
         """The sources below the operator, left to right, each once."""
-        if len(self.inputs) == 1:
-            return self.inputs[0].sources
-        below = (source for node in self.inputs for source in node.sources)
-        return tuple({id(source): source for source in below}.values())
+        return sources_below(self.inputs)
 
     # -- defaults that are safe for every node -----------------------------------------------------
 

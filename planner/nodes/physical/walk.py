@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from cql.planner.nodes.physical.base import sources_below
 from cql.planner.nodes.physical.late import (
     LateRowsExec,
     SlackExec,
@@ -41,8 +42,7 @@ def late_rows(node: Physical) -> LateRowsExec | None:
 
 def sources(*roots: Physical) -> tuple[SourceExec, ...]:
     """All sources, left to right, each once; the executor's input ports have this order."""
-    below = (source for root in roots for source in root.sources)
-    return tuple({id(source): source for source in below}.values())
+    return sources_below(roots)
 
 
 def queries(*roots: Physical) -> tuple[PhysicalPlan, ...]:

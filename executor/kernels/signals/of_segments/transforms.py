@@ -13,7 +13,6 @@ from cql.executor.kernels.signals.of_segments.prepared import HEAD, keep, kept, 
 from cql.executor.kernels.signals.of_segments.results import DOUBLE, copy_doubles, given, new
 from cql.executor.kernels.signals.segments import (
     append,
-    are_adjacent,
     flat,
     release,
     retain,
@@ -33,12 +32,6 @@ def segment_part(g: int, first: int, n: int, serial: int) -> int:
         first, n = 0, max(n + first, 0)
     first = min(first, length)
     return given(g, subseg(g, first, min(n, length - first)), serial)
-
-
-@njit("boolean(int64, int64)", nogil=True, cache=True)
-def segment_goes_on(g: int, h: int) -> bool:
-    """Whether ``h`` begins where ``g`` ends."""
-    return bool(are_adjacent(g, h))
 
 
 @njit("int64(int64, int64, int64)", nogil=True, cache=True)
