@@ -83,11 +83,11 @@ def of_table(schema: Schema) -> Schema:
 
 def is_channel(kind: DataType) -> bool:
     """Whether a column of this type has several samples of a signal in a row."""
-    return kind.element is not None and kind.element.is_numeric
+    return kind.element is not None and (kind.element.is_numeric or kind.element.is_sample)
 
 
 def of_samples(schema: Schema) -> Schema:
-    """The columns of the samples in rows of ``schema``: numbers for channels that are arrays."""
+    """The columns of the samples in rows of ``schema``: elements for channels that are arrays."""
     return Schema(tuple([_of_samples(f) for f in schema]))
 
 

@@ -141,6 +141,19 @@ class DataType:
         return self.kind in _NESTED
 
     @property
+    def is_sample(self) -> bool:
+        """A number, or a struct of numbers and timestamps: what a channel of a signal has."""
+        return self.kind in (*_INTEGERS, *_FRACTIONS) or (
+            self.kind is Kind.STRUCT
+            and all(of.is_sample or of.is_timestamp for _, of in self.fields)
+        )
+
+    @property
+    def is_of_structs(self) -> bool:
+        """Whether the elements, or the samples of each segment, are structs."""
+        return self.element is not None and self.element.kind is Kind.STRUCT
+
+    @property
     def holds_null_type(self) -> bool:
         """Whether the type is NULL, or has parts of this type."""
         parts = [of for _, of in self.fields] if self.element is None else [self.element]
@@ -252,6 +265,11 @@ def struct(fields: tuple[tuple[str, DataType], ...]) -> DataType:
 def signal(sample: DataType, samples: int = 0, rate: tuple[int, int] | None = None) -> DataType:
     """Segments of a signal: ``sample`` values at regular times. Results have them as lists."""
     return DataType(Kind.SIGNAL, element=sample, samples=samples, rate=rate)
+
+
+#: The timebase of a segment (``executor.kernels.signals.timebase``): sample ``i`` is
+#: (i * per + phase) / rate seconds behind ``origin``, which is in nanoseconds since 1970.
+TIMEBASE = struct(tuple((name, BIGINT) for name in ("rate", "per", "origin", "phase")))
 
 
 def list_of(kind: DataType) -> DataType:

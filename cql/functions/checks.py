@@ -181,10 +181,8 @@ def _single(kind: DataType, what: str, *, arrays: bool) -> DataType:
 
 
 def _segments(sample: str, what: str) -> DataType:
-    from cql.planner.nodes.catalog import SAMPLES
-
     kind = _sql_type(sample, what)
-    if kind.kind not in SAMPLES:
+    if kind.is_nested or not kind.is_sample:
         raise BindError(
             f"{what} is a signal of {kind}, and samples are numbers",
             hint="the samples are tinyint, smallint, int, bigint, float or double",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from cql.base.settings import SETTINGS, Settings
 from cql.base.types import INTERVAL, TIMESTAMP
 from cql.errors import BindError, CatalogError, PlanError, did_you_mean
-from cql.planner.nodes.catalog import SAMPLE_TIME, SAMPLES, key_of
+from cql.planner.nodes.catalog import SAMPLE_TIME, key_of
 from cql.planner.nodes.expr import Literal
 from cql.planner.nodes.show import refresh_clause
 from cql.planner.nodes.show import show as show_value
@@ -133,7 +133,7 @@ def _of_signal(relation: Relation, spec: StreamSpec) -> Iterator[tuple[str, str]
     for f in relation.schema:
         if f.name.lower() in times:
             yield f.name, f"times of samples ({_rate(spec)}, within {_tolerance(spec)})"
-        elif f.type.kind in SAMPLES:
+        elif f.type.is_sample:
             yield f.name, "channel"
 
 

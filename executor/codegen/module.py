@@ -84,7 +84,12 @@ LIBRARY = {
         "segment_band_energy segment_haar segment_halves segment_resampled"
     ),
     "kernels.signals.segments": "are_adjacent drop_samples",
-    "kernels.signals.of_segments.times": "segment_sample_at segment_time",
+    "kernels.signals.of_segments.structs": (
+        "segment_field segment_given segment_of_structs with_field"
+    ),
+    "kernels.signals.of_segments.times": (
+        "segment_first segment_sample_at segment_time segment_timebase"
+    ),
     "kernels.signals.of_segments.transforms": "segment_appended segment_part segment_window",
     "kernels.windows.region_table": "tag_of",
     "kernels.lib.zones": "zone_day zone_start",

@@ -23,6 +23,7 @@ from cql.executor.morsel.arrow_columns import plain_arrow
 from cql.executor.morsel.buffers import POOL
 from cql.executor.morsel.ingest import ROW_NUMBERS, Loaded
 from cql.executor.morsel.morsel import Morsel, stored_dtype
+from cql.executor.morsel.sample_types import sample_dtype
 from cql.executor.strings.columns import to_arrow
 from cql.executor.strings.dictionary import Dictionary
 
@@ -125,7 +126,7 @@ class Egress:
 
 def _segments(addresses: Array, valid: npt.NDArray[np.uint8] | None, kind: DataType) -> pa.Array:
     """Arrow lists of the samples of segments; NULL where ``valid`` is 0."""
-    from cql.executor.kernels.signals.segments import copy_lists
+    from cql.executor.kernels.signals.rows_of_segments import copy_lists
 
     assert kind.element is not None
     mask = np.ones(len(addresses), np.uint8) if valid is None else valid
@@ -136,22 +137,26 @@ def _segments(addresses: Array, valid: npt.NDArray[np.uint8] | None, kind: DataT
             f"{len(addresses):,} rows of a result have segments with {size:,} samples",
             hint="SET morsel_rows lower: a batch has at most 2,147,483,647 samples of a column",
         )
-    is_complex = kind.element.kind is Kind.STRUCT
-    dtype = np.dtype(np.complex128) if is_complex else stored_dtype(kind.element.storage)
-    samples = POOL.empty(dtype, size)
+    samples = POOL.empty(sample_dtype(kind.element), size)
     copy_lists(addresses, mask, lengths, samples.ctypes.data)
     bitmap = None if valid is None else pa.py_buffer(np.packbits(valid != 0, bitorder="little"))
     offsets = pa.py_buffer(lengths.astype(np.int32))
-    if is_complex:
-        real, imaginary = POOL.empty(np.float64, size), POOL.empty(np.float64, size)
-        real[:], imaginary[:] = samples.real, samples.imag
-        parts = [pa.array(real), pa.array(imaginary)]
-        values = pa.StructArray.from_arrays(parts, fields=list(kind.element.to_arrow()))
-    else:
-        values = plain_arrow(samples, None, kind.element)
+    values = _samples(samples, kind.element)
     return pa.Array.from_buffers(
         kind.to_arrow(), len(addresses), [bitmap, offsets], children=[values]
     )
+
+
+def _samples(samples: Array, kind: DataType) -> pa.Array:
+    """Samples as an Arrow array, a struct of arrays for structs."""
+    if kind.kind is not Kind.STRUCT:
+        return plain_arrow(samples, None, kind)
+    parts = []
+    for name, of in kind.fields:
+        own = POOL.empty(samples[name].dtype, len(samples))
+        own[:] = samples[name]
+        parts.append(_samples(own, of))
+    return pa.StructArray.from_arrays(parts, fields=list(kind.to_arrow()))
 
 
 def _plain(array: pa.Array, f: Field) -> pa.Array:

@@ -401,7 +401,7 @@ class Scope:
             expr = self._only(node, name, found)
             if expr is None and not at and aliases:
                 expr = self._alias(node, name)
-            if expr is not None and expr.type.is_nested:
+            if expr is not None and (expr.type.is_nested or expr.type.is_of_structs):
                 for part in parts[at + 1 :]:
                     expr = nested.field(expr, part, self.binder.pos(node))
                 return expr

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from cql.base.types import BIGINT, BOOLEAN, INT, NULL, STRING, DataType, Kind, array, struct
 from cql.errors import BindError, NotSupportedError, Position, did_you_mean
+from cql.planner.functions import signals
 from cql.planner.functions.coercion import cast, common_type, unify
 from cql.planner.functions.signals import is_segment, sample
 from cql.planner.functions.signature import (
@@ -95,19 +96,19 @@ def _join(args: tuple[Expr, ...], pos: Position | None) -> Expr:
     return strict("array_join", (args[0], *texts), STRING, pos)
 
 
-def _check_no_segment(values: Sequence[Expr], what: str, pos: Position | None) -> None:
+def _check_no_segment(values: Sequence[Expr], pos: Position | None) -> None:
     """Raises NotSupportedError for a segment of a signal among the ``values``."""
     found = next((v for v in values if is_segment(v)), None)
     if found is not None:
         raise NotSupportedError(
-            f"a segment of a signal inside {what} is not supported",
+            "a segment of a signal inside an array is not supported",
             position=found.pos or pos,
             hint="select it as a column of its own",
         )
 
 
 def _make_array(args: tuple[Expr, ...], pos: Position | None) -> Expr:
-    _check_no_segment(args, "an array", pos)
+    _check_no_segment(args, pos)
     values = unify(args, pos, "array") if args else []
     element = values[0].type.without_length if values else NULL
     if element == NULL:
@@ -132,12 +133,13 @@ def _struct(args: tuple[Expr, ...], pos: Position | None) -> Expr:
 
 
 def make_struct(names: Sequence[str], values: Sequence[Expr], pos: Position | None) -> Expr:
-    """The struct of the ``values`` under their ``names``."""
-    _check_no_segment(values, "a struct", pos)
+    """The struct of the ``values`` under their ``names``; of segments, the segment of structs."""
     folded = [name.lower() for name in names]
     twice = next((n for n in folded if folded.count(n) > 1), None)
     if twice is not None:
         raise BindError(f"the struct has two fields named {twice}", position=pos)
+    if any(map(is_segment, values)):
+        return signals.of_structs(names, values, pos)
     typed = [cast(v, STRING, pos) if v.type == NULL else v for v in values]
     kind = struct(tuple((n, v.type.without_length) for n, v in zip(names, typed, strict=True)))
     return Call("named_struct", tuple(typed), kind, False, pos)
@@ -145,7 +147,8 @@ def make_struct(names: Sequence[str], values: Sequence[Expr], pos: Position | No
 
 def item(value: Expr, number: Expr, pos: Position | None) -> Expr:
     """``value[number]``, counted from 0, or ``value['field']``."""
-    if value.type.kind is Kind.STRUCT:
+    named = is_segment(value) and value.type.is_of_structs and number.type == STRING
+    if value.type.kind is Kind.STRUCT or named:
         return field(value, literal_text(number, "the field of a struct", number.pos or pos), pos)
     if is_segment(value):
         return sample(value, number, pos)
@@ -173,11 +176,12 @@ def field(value: Expr, name: str, pos: Position | None) -> Expr:
             position=pos,
             hint="UNNEST makes a row of each struct, and array[0].field is the field of one",
         )
-    if kind.kind is not Kind.STRUCT:
+    of = kind.element if is_segment(value) else kind
+    if of is None or of.kind is not Kind.STRUCT:
         raise BindError(
             f"a value of type {kind} has no field {name}", position=pos, hint="it is not a struct"
         )
-    names = [n for n, _ in kind.fields]
+    names = [n for n, _ in of.fields]
     at = next((k for k, n in enumerate(names) if n.lower() == name.lower()), None)
     if at is None:
         raise BindError(
@@ -185,6 +189,10 @@ def field(value: Expr, name: str, pos: Position | None) -> Expr:
             position=pos,
             hint=did_you_mean(name, names, what="its fields are"),
         )
+    if is_segment(value):
+        return signals.field(value, at, pos)
+    if isinstance(value, Call) and value.fn == "named_struct":
+        return value.args[at]
     return Call("field", (value, Literal(at, INT)), kind.fields[at][1], True, pos)
 
 

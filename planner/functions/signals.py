@@ -9,8 +9,11 @@ from fractions import Fraction
 
 from cql.base.types import (
     BIGINT,
+    BOOLEAN,
     DOUBLE,
+    INT,
     NULL,
+    TIMEBASE,
     TIMESTAMP,
     DataType,
     Kind,
@@ -31,9 +34,9 @@ from cql.planner.functions.signature import (
     wrong,
 )
 from cql.planner.interpret.entries import read_array
-from cql.planner.nodes.expr import Expr, Literal
+from cql.planner.nodes.expr import Call, Case, Expr, Literal
 from cql.planner.nodes.rewrite import replace
-from cql.planner.nodes.show import INFIX
+from cql.planner.nodes.show import INFIX, show
 
 #: A complex sample: the real and the imaginary part.
 COMPLEX = struct((("re", DOUBLE), ("im", DOUBLE)))
@@ -76,14 +79,23 @@ def is_segment(expr: Expr) -> bool:
 
 
 def _check_numbers(args: Sequence[Expr], name: str, pos: Position | None) -> None:
-    """Raises BindError if the samples of a segment are complex."""
+    """Raises BindError if the samples of a segment are no numbers."""
     for a in args:
-        if is_segment(a) and a.type.element == COMPLEX:
-            raise BindError(
-                f"{name} does not take segments of complex samples",
-                position=a.pos or pos,
-                hint="magnitude(x), phase(x), real(x) and imag(x) are segments of numbers",
-            )
+        if not is_segment(a) or a.type.element is None or a.type.element.is_numeric:
+            continue
+        sample: DataType = a.type.element
+        hint: str | None = "timestamp_ns(x, i) is the time of a sample of the signal"
+        what = f"{sample} samples"
+        if sample == COMPLEX:
+            what = "complex samples"
+            hint = "magnitude(x), phase(x), real(x) and imag(x) are segments of numbers"
+        elif sample.kind is Kind.STRUCT:
+            own = [f"{show(a)}.{field}" for field, of in sample.fields if of.is_numeric]
+            what = "structs"
+            hint = f"fields are segments of numbers: {', '.join(own)}" if own else None
+        raise BindError(
+            f"{name} does not take segments of {what}", position=a.pos or pos, hint=hint
+        )
 
 
 def _segments(
@@ -179,16 +191,60 @@ def of_samples(fn: str, args: tuple[Expr, ...], pos: Position | None) -> Expr:
 
 
 def sample(segment: Expr, number: Expr, pos: Position | None) -> Expr:
-    """``segment[number]``, counted from 0."""
-    _check_numbers((segment,), "[…]", pos)
-    assert segment.type.element is not None
+    """``segment[number]``, counted from 0: of structs the struct of that sample of each field."""
+    kind = segment.type.element
+    assert kind is not None
+    if kind.kind is Kind.STRUCT:
+        values = tuple(sample(field(segment, k, pos), number, pos) for k in range(len(kind.fields)))
+        return _struct_of(segment, kind, values, pos)
     if not number.type.is_integer and number.type != NULL:
         raise BindError(
             f"the number of a sample is a whole number, not a value of type {number.type}",
             position=number.pos or pos,
         )
     at = cast(number, BIGINT, number.pos or pos)
-    return strict("sample", (segment, at), segment.type.element, pos)
+    return strict("sample", (segment, at), kind, pos)
+
+
+def _struct_of(
+    segment: Expr, kind: DataType, values: tuple[Expr, ...], pos: Position | None
+) -> Expr:
+    """The struct of values of a segment; NULL if the segment is."""
+    made = Call("named_struct", values, kind, False, pos)
+    if not segment.nullable:
+        return made
+    there = Call("is_not_null", (segment,), BOOLEAN, False, pos)
+    return Case(((there, made),), None, kind, True, pos)
+
+
+def field(segment: Expr, number: int, pos: Position | None) -> Expr:
+    """The field with this number of a segment of structs, which shares their samples."""
+    kind = segment.type
+    assert kind.element is not None
+    made = signal(kind.element.fields[number][1], kind.samples, kind.rate)
+    if kind.element == COMPLEX:
+        return strict(("real", "imag")[number], (segment,), made, pos)
+    if isinstance(segment, Call) and segment.fn == "samples_struct":
+        return segment.args[number]
+    return strict("samples_field", (segment, Literal(number, INT)), made, pos)
+
+
+def of_structs(names: Sequence[str], segments: Sequence[Expr], pos: Position | None) -> Expr:
+    """The segment of the structs with a sample of each of the ``segments``, which is a copy. Raises
+    BindError for values that are no segments."""
+    for value in segments:
+        if not is_segment(value):
+            raise BindError(
+                f"a struct of segments has a segment in each field, and this is a {value.type}",
+                position=value.pos or pos,
+                hint="select values beside segments as columns of their own",
+            )
+    samples = _check_lengths(segments, "struct", pos)
+    kinds = [value.type.element for value in segments]
+    rates = {value.type.rate for value in segments}
+    kind = struct(tuple((n, k) for n, k in zip(names, kinds, strict=True) if k is not None))
+    made = signal(kind, samples, rates.pop() if len(rates) == 1 else None)
+    return strict("samples_struct", tuple(segments), made, pos)
 
 
 # -- functions -------------------------------------------------------------------------------------
@@ -281,12 +337,7 @@ def _append(args: tuple[Expr, ...], pos: Position | None) -> Expr:
             hint="arithmetic makes segments of doubles: x * 1",
         )
     for a in args:
-        if a.type.rate is None:
-            raise BindError(
-                "append takes segments of samples at the times of the signal, and these are of a"
-                " transform",
-                position=a.pos or pos,
-            )
+        _check_times(a, "append", None, a.pos or pos)
     samples = one.samples + other.samples if one.samples and other.samples else 0
     return strict("append", args, replace(one, samples=samples), pos)
 
@@ -303,28 +354,52 @@ def _timestamp_ns(args: tuple[Expr, ...], pos: Position | None) -> Expr:
     usage = "timestamp_ns(segment [, number])"
     if not is_segment(args[0]):
         raise wrong(usage, args, pos)
-    if len(args) > 1 and args[0].type.rate is None:
-        raise BindError(
-            "timestamp_ns with the number of a sample takes segments of samples at the times of the"
-            " signal, and these are of a transform",
-            position=args[1].pos or pos,
-            hint="timestamp_ns(x) is where the segment begins from which they were computed",
-        )
+    if len(args) > 1:
+        hint = "timestamp_ns(x) is where the segment begins that they were computed from"
+        _check_times(args[0], "timestamp_ns with the number of a sample", hint, args[1].pos or pos)
     number = args[1] if len(args) > 1 else Literal(0, BIGINT, pos)
     return strict("timestamp_ns", (args[0], argument(number, BIGINT, usage, 2, pos)), BIGINT, pos)
+
+
+def _check_times(segment: Expr, name: str, hint: str | None, at: Position | None) -> None:
+    """Raises BindError at a place for a segment whose samples are not at the times of a signal."""
+    if segment.type.rate is None:
+        raise BindError(
+            f"{name} takes segments of samples at the times of the signal, and these are of a"
+            " transform",
+            position=at,
+            hint=hint,
+        )
+
+
+def _timebase(args: tuple[Expr, ...], pos: Position | None) -> Expr:
+    """The words of a timebase, as a struct."""
+    (segment,) = args
+    if not is_segment(segment):
+        raise wrong("timebase(segment)", args, pos)
+    hint = "timebase(x) is for the segment they were computed from"
+    _check_times(segment, "timebase", hint, segment.pos or pos)
+    words = tuple(
+        strict("timebase_word", (segment, Literal(k, BIGINT)), BIGINT, pos)
+        for k in range(len(TIMEBASE.fields))
+    )
+    return _struct_of(segment, TIMEBASE, words, pos)
+
+
+def _first_sample(args: tuple[Expr, ...], pos: Position | None) -> Expr:
+    if not is_segment(args[0]):
+        raise wrong("first_sample(segment)", args, pos)
+    hint = "first_sample(x) is for the segment they were computed from"
+    _check_times(args[0], "first_sample", hint, args[0].pos or pos)
+    return strict("first_sample", args, BIGINT, pos)
 
 
 def _sample_at(args: tuple[Expr, ...], pos: Position | None) -> Expr:
     usage = "sample_at(segment, time)"
     if not is_segment(args[0]):
         raise wrong(usage, args, pos)
-    if args[0].type.rate is None:
-        raise BindError(
-            "sample_at takes segments of samples at the times of the signal, and these are of a"
-            " transform",
-            position=args[0].pos or pos,
-            hint="sample_at(x, time) is for the segment from which they were computed",
-        )
+    hint = "sample_at(x, time) is for the segment they were computed from"
+    _check_times(args[0], "sample_at", hint, args[0].pos or pos)
     given = (args[0], argument(args[1], TIMESTAMP, usage, 2, pos))
     return strict("sample_at", given, BIGINT, pos, nullable=True)
 
@@ -405,6 +480,11 @@ SIGNALS = (
     _function("sample_at(segment, time)",
               "The number, from 0 on, of the sample nearest to a time; NULL if it has none there.",
               (2, 2), _sample_at),
+    _function("timebase(segment)",
+              "Its rate, per, origin, phase: sample i is at origin + (i * per + phase) / rate s.",
+              (1, 1), _timebase),
+    _function("first_sample(segment)", "The number of the first sample in its timebase.", (1, 1),
+              _first_sample),
     _function("resample(segment, up, down)",
               "The samples at up / down times the rate, through a low pass.", (3, 3), _resample),
     _function(_XCORR, "Sums of products with the samples of other that come -most … most later.",

@@ -209,6 +209,28 @@ def _delay(call: Call, args: Sequence[Any]) -> int | None:
     return (_peak(_correlation(x, y, most)) or 0) - int(most)
 
 
+def _field(call: Call, args: Sequence[Any]) -> tuple[Any, ...]:
+    x, number = args
+    return tuple(sample[number] for sample in x)
+
+
+def _structs(call: Call, args: Sequence[Any]) -> tuple[Any, ...]:
+    for other in args[1:]:
+        _as_long(args[0], other)
+    return tuple(zip(*args, strict=True))
+
+
+def _first_sample(call: Call, args: Sequence[Any]) -> int:
+    """Of segments that say where they begin: ``x.first_sample``."""
+    return int(args[0].first_sample)
+
+
+def _timebase_word(call: Call, args: Sequence[Any]) -> int:
+    """Of segments that say where they begin: ``x.timebase``, four numbers."""
+    x, number = args
+    return int(x.timebase[number])
+
+
 def _bessel(x: float) -> float:
     """The modified Bessel function of the first kind, of order 0."""
     return math.fsum((x * x / 4) ** k / math.factorial(k) ** 2 for k in range(60))
@@ -286,6 +308,9 @@ NEVER_FAIL: dict[str, Strict] = {
     "delay": _delay,
     "subseg": lambda call, args: _part(*args),
     "sample_at": _sample_at,
+    "samples_field": _field,
+    "first_sample": _first_sample,
+    "timebase_word": _timebase_word,
 }
 #: Functions that fail for segments of some lengths, and a sum that needs more than 64 bits.
 MAY_FAIL: dict[str, Strict] = {
@@ -297,6 +322,7 @@ MAY_FAIL: dict[str, Strict] = {
     "ifft": _inverse,
     "haarwavelet": _haar,
     "band_energy": _band_energy,
+    "samples_struct": _structs,
     "samples_add": _arithmetic(operator.add),
     "samples_sub": _arithmetic(operator.sub),
     "samples_mul": _arithmetic(operator.mul),

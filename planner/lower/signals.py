@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from cql.base.types import TIMESTAMP
+from cql.base.model import Field
+from cql.base.types import TIMESTAMP, signal
 from cql.errors import NotSupportedError, PlanError, Position
 from cql.planner.lower.choose import duration
 from cql.planner.lower.joins.pair_columns import with_columns
+from cql.planner.lower.struct_samples import fields_of, has_structs, put_together, taken_apart
 from cql.planner.nodes.expr import Column
 from cql.planner.nodes.logical import (
     Concat,
@@ -108,7 +110,23 @@ def samples(node: Concat | Fill | Zip, lower: Lower) -> Physical:
     channels = tuple(own.index(c) for c in columns if c != found.time)
     times = "" if found.time is None else f", at the times of {node.schema[found.time].name}"
     why = f"a row for each sample of the segments{times}"
-    return SamplesExec(made, node.schema.fields, channels, found.time, why)
+    fields = node.schema.fields
+    if not has_structs(fields):
+        return SamplesExec(made, fields, channels, found.time, why)
+    parts, time = fields_of(fields), found.time
+    if time is not None:
+        time = len(fields_of(fields[:time]))
+    shown = taken_apart(_selected(made, channels))
+    rows = SamplesExec(shown, parts, tuple(range(len(shown.schema))), time, why)
+    return put_together(rows, fields)
+
+
+def _selected(child: Physical, columns: Sequence[int], why: str = "") -> Physical:
+    """These columns of ``child``."""
+    if tuple(columns) == tuple(range(len(child.schema))):
+        return child
+    shown = tuple(column_at(child.schema, c) for c in columns)
+    return ProjectExec(child, shown, tuple(c.name for c in shown), why)
 
 
 def _segments(
@@ -124,10 +142,7 @@ def _segments(
     assert found is not None
     if isinstance(plan, Concat | Fill | Zip):
         made, own = _made(plan, found, lower)
-        if tuple(channels) == own:
-            return made
-        read = tuple(column_at(made.schema, own.index(c)) for c in channels)
-        return ProjectExec(made, read, tuple(c.name for c in read), "the channels that are read")
+        return _selected(made, [own.index(c) for c in channels], "the channels that are read")
     scan, spec = found.scan, found.spec
     if isinstance(scan, Scan) and spec.is_queued:
         raise NotSupportedError(
@@ -144,14 +159,18 @@ def _segments(
         return SourceExec(
             plan.relation, plan.columns, why, plan.pos, alias=plan.alias, signal=given
         )
-    child = lower(plan)
     columns = (*channels, *(() if time is None else (time,)))
-    if columns != tuple(range(len(child.schema))):
-        shown = tuple(column_at(child.schema, c) for c in columns)
-        names = tuple(c.name for c in shown)
-        child = ProjectExec(child, shown, names, "the channels and times of the signal")
-    given = signal_input(found, None if time is None else len(channels))
-    return SegmentsExec(child, given, found.name, f"{why}, computed of the samples")
+    child = _selected(lower(plan), columns, "the channels and times of the signal")
+    fields = child.schema.fields
+    if has_structs(fields):
+        child = taken_apart(child)
+    count = len(child.schema) - (time is not None)
+    given = signal_input(found, None if time is None else count)
+    made = SegmentsExec(child, given, found.name, f"{why}, computed of the samples")
+    if not has_structs(fields):
+        return made
+    segments = [Field(f.name, signal(f.type), False) for f in fields[: len(channels)]]
+    return put_together(made, segments)
 
 
 def _made(
@@ -161,9 +180,7 @@ def _made(
     rate = found.rate
     if isinstance(plan, Concat):
         child = lower(plan.input)
-        columns = tuple(column_at(child.schema, c) for c in plan.channels)
-        if plan.channels != tuple(range(len(child.schema))):
-            child = ProjectExec(child, columns, tuple(c.name for c in columns), "the segments")
+        child = _selected(child, plan.channels, "the segments")
         hertz = f"{float(rate):,.15g} Hz"
         why = (
             f"the segments of {plan.name} as a signal of {hertz}, each at its own times"
@@ -177,7 +194,11 @@ def _made(
         below = _segments(plan.input, plan.channels, plan.time, lower, plan.pos)
         how = "along a line" if plan.linear else "with the sample before them"
         why = f"gaps of at most {plan.longest:,} samples are filled {how}"
-        return FillExec(below, plan.longest, plan.linear, why), plan.channels
+        fields = below.schema.fields
+        if not has_structs(fields):
+            return FillExec(below, plan.longest, plan.linear, why), plan.channels
+        filled = FillExec(taken_apart(below), plan.longest, plan.linear, why)
+        return put_together(filled, fields), plan.channels
     left = _segments(plan.left, plan.channels, plan.time, lower, plan.pos)
     right = _segments(plan.right, plan.beside, plan.time_beside, lower, plan.pos)
     tolerance = min(_tolerance(plan.left), _tolerance(plan.right))

@@ -10,7 +10,6 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Protocol
 
 from cql.base.model import Schema
-from cql.base.types import Kind
 from cql.errors import CatalogError, Position
 
 if TYPE_CHECKING:
@@ -21,8 +20,6 @@ if TYPE_CHECKING:
 _MOST_PRODUCT = 9_000_000_000
 #: Of signals, in hertz.
 LEAST_RATE, MOST_RATE = 1e-6, 1_000_000_000
-#: The types of the channels of a signal.
-SAMPLES = (Kind.TINYINT, Kind.SMALLINT, Kind.INT, Kind.BIGINT, Kind.FLOAT, Kind.DOUBLE)
 #: The name of the times of a signal that has no column for them.
 SAMPLE_TIME = "time"
 #: The format of a stream without a source: the program pushes rows into the stream.

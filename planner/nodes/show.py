@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from cql.base.model import Schema
-from cql.base.types import BIGINT, DataType, Kind
+from cql.base.types import BIGINT, TIMEBASE, DataType, Kind
 from cql.planner.interpret.nested import parts_of
 from cql.planner.nodes.catalog import Refresh
 from cql.planner.nodes.expr import Call, Case, Cast, Column, Expr, Literal, substitute
@@ -99,11 +99,19 @@ def _call(call: Call) -> str:
             return f"{args[0]} IN ({', '.join(args[1:])})"
         case "item" | "sample":
             return f"{args[0]}[{show(call.args[1])}]"
-        case "field":
+        case "field" | "samples_field":
             number = call.args[1]
             assert isinstance(number, Literal)
             assert isinstance(number.value, int)
-            return f"{args[0]}.{call.args[0].type.fields[number.value][0]}"
+            of = call.args[0].type.element or call.args[0].type
+            return f"{args[0]}.{of.fields[number.value][0]}"
+        case "timebase_word":
+            number = call.args[1]
+            assert isinstance(number, Literal)
+            assert isinstance(number.value, int)
+            return f"timebase({args[0]}).{TIMEBASE.fields[number.value][0]}"
+        case "samples_struct":
+            return f"struct({', '.join(show(a) for a in call.args)})"
     return f"{call.fn}({', '.join(show(a) for a in call.args)})"
 
 

@@ -131,6 +131,18 @@ def _time(call: Call, x: Any, number: int) -> int:
     return int(x.time_of(number))
 
 
+@function("samples_field")
+def _field(call: Call, x: Sequence[Any], number: int) -> Sequence[Any]:
+    return placed(x, [sample[number] for sample in x])
+
+
+@function("samples_struct")
+def _struct(call: Call, *given: Sequence[Any]) -> Sequence[Any]:
+    if len(set(map(len, given))) > 1:
+        raise BadRowError("struct")
+    return placed(given[0], zip(*given, strict=True))
+
+
 @function("dot")
 def _dot(call: Call, x: Sequence[Any], y: Sequence[Any]) -> float:
     if len(x) != len(y):

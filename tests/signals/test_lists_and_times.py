@@ -203,7 +203,6 @@ _LENGTHS = "dot takes as many samples on both sides, and these are"
         (f"SELECT append(x, hann(x)) {W}", "two segments of one type", "append"),
         (f"SELECT append(fft(x), fft(x)) {W}", "of a transform", "fft"),
         (f"SELECT dot(append(x, x), array(1)) {W}", f"{_LENGTHS} 16 and 1", "array"),
-        (f"SELECT named_struct('a', x) {W}", "a segment of a signal inside a struct is not", "x"),
         (f"SELECT x * array(1) {W}", "* takes as many samples on both sides, and", "array"),
         (f"SELECT dot(resample(x, 2, 3), haarwavelet(x, 1)) {W}", f"{_LENGTHS} 6 and 8", "dot"),
         (f"SELECT dot(xcorr(x, x, 2), ifft(fft(x))) {W}", f"{_LENGTHS} 5 and 8", "dot"),

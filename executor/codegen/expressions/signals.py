@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
 
-from cql.base.types import BIGINT, Kind
+from cql.base.types import BIGINT, DataType, Kind
 from cql.executor.codegen.expressions.scope import (
     Again,
     Code,
@@ -18,6 +18,7 @@ from cql.executor.codegen.expressions.scope import (
     zero,
 )
 from cql.executor.kernels.signals.of_segments import pairs, times
+from cql.executor.morsel.sample_types import number_of_kind, sample_dtype
 from cql.planner.interpret.error import EvaluationError
 from cql.planner.nodes.expr import Call, Literal
 from cql.planner.nodes.show import show
@@ -54,6 +55,8 @@ _VALUES = {
     "haarwavelet": "segment_haar({0}, {1}, {serial})",
     "timestamp_ns": "segment_time({0}, {1})",
     "sample_at": "segment_sample_at({0}, {1})",
+    "first_sample": "segment_first({0})",
+    "timebase_word": "segment_timebase({0}, {1})",
 }
 #: Functions whose result may stand for NULL: that value.
 _NONE = {"delay": pairs.NO_LAG, "sample_at": times.NO_SAMPLE}
@@ -129,7 +132,7 @@ _LEAST = {
     **dict.fromkeys(("peak", "trough"), 1),
 }
 
-SEGMENTS = frozenset((*_VALUES, *_OF_KIND, *_ARITHMETIC, "ifft"))
+SEGMENTS = frozenset((*_VALUES, *_OF_KIND, *_ARITHMETIC, "ifft", "samples_field", "samples_struct"))
 
 
 def over_segments(call: Call) -> bool:
@@ -143,9 +146,9 @@ def emit_segments(call: Call, args: Sequence[Code], valid: str | None, scope: Sc
     with when(scope, valid):
         needed, text = _texts(call)
         names = [a.value for a in args]
-        if needed is not None:
-            with when(scope, f"not {needed.condition.format(*names)}"):
-                scope.line(scope.fail(_failure(call, needed, names, scope)))
+        for each in needed:
+            with when(scope, f"not {each.condition.format(*names)}"):
+                scope.line(scope.fail(_failure(call, each, names, scope)))
         serial = scope.serial() if "{serial}" in text else ""
         text = stored(text.format(*names, serial=serial), call.type)
         if value is None:
@@ -179,7 +182,7 @@ def _fail(message: str, numbers: Sequence[object]) -> object:
     raise EvaluationError("value", message.format(*numbers))
 
 
-def _texts(call: Call) -> tuple[_Needed | None, str]:
+def _texts(call: Call) -> tuple[Sequence[_Needed], str]:
     """What a call needs, and its text."""
     fn = call.fn
     if fn in _ARITHMETIC:
@@ -189,14 +192,44 @@ def _texts(call: Call) -> tuple[_Needed | None, str]:
             places, operation = ("{0}, {1}", forward)
             if isinstance(call.args[0], Literal):  # a list: the result begins where the other does
                 places, operation = "{1}, {0}", exchanged
-            return _AS_LONG, f"segment_combined({places}, int64({operation}), {{serial}})"
+            return (_AS_LONG,), f"segment_combined({places}, int64({operation}), {{serial}})"
         places, operation = ("{0}, {1}", forward) if one else ("{1}, {0}", exchanged)
-        return None, f"segment_with({places}, int64({operation}), {{serial}})"
+        return (), f"segment_with({places}, int64({operation}), {{serial}})"
+    if fn in ("samples_field", "samples_struct"):
+        return _of_structs(call)
     if fn == "ifft":
         if len(call.args) == 1:
-            return None, "segment_inverse({0}, segment_even({0}), {serial})"
-        return _NEEDED[fn], "segment_inverse({0}, {1}, {serial})"
+            return (), "segment_inverse({0}, segment_even({0}), {serial})"
+        return (_NEEDED[fn],), "segment_inverse({0}, {1}, {serial})"
     if fn == "sum" and call.args[0].type.element == BIGINT:
-        return _FITS, _OF_KIND[fn][0]
+        return (_FITS,), _OF_KIND[fn][0]
     text = _OF_KIND[fn][call.type.is_fraction] if fn in _OF_KIND else _VALUES[fn]
-    return _NEEDED.get(fn), text
+    return (_NEEDED[fn],) if fn in _NEEDED else (), text
+
+
+def _of_structs(call: Call) -> tuple[Sequence[_Needed], str]:
+    """``_texts`` of a field of structs, and of the structs of several segments."""
+    if call.fn == "samples_field":
+        of, number = call.args
+        assert isinstance(number, Literal)
+        assert isinstance(number.value, int)
+        (offset, kind) = _fields(of.type)[number.value]
+        return (), f"segment_field({{0}}, int64({offset}), int64({kind}), {{serial}})"
+    assert call.type.element is not None
+    kind = number_of_kind(sample_dtype(call.type.element))
+    text = f"segment_of_structs({{0}}, int64({kind}))"
+    needed = list[_Needed]()
+    for k, (offset, _) in enumerate(_fields(call.type)):
+        text = f"with_field({text}, {{{k}}}, int64({offset}))"
+        if k > 0:
+            numbers = ("segment_count({0})", f"segment_count({{{k}}})")
+            needed.append(_Needed(f"segment_as_long({{0}}, {{{k}}})", numbers, _AS_LONG.message))
+    return needed, f"segment_given({{0}}, {text}, {{serial}})"
+
+
+def _fields(kind: DataType) -> list[tuple[int, int]]:
+    """The offset of each field of structs, in bytes, and the number of the kind of its samples."""
+    assert kind.element is not None
+    fields = sample_dtype(kind.element).fields
+    assert fields is not None
+    return [(found[1], number_of_kind(found[0])) for found in fields.values()]

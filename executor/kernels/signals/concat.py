@@ -21,7 +21,7 @@ from cql.executor.kernels.morsel_layout import (
     SERIAL,
 )
 from cql.executor.kernels.signals.kept import clock
-from cql.executor.kernels.signals.layout import BASE, LENGTH, SEGMENT, START
+from cql.executor.kernels.signals.layout import BASE, KIND_BITS, LENGTH, SEGMENT, START
 from cql.executor.kernels.signals.outputs import begin, pass_ends
 from cql.executor.kernels.signals.segments import moved, note_young, pass_on, subseg
 from cql.executor.kernels.signals.timebase import sample_at, time_of
@@ -82,7 +82,9 @@ def concat(desc: Any, morsel: Any) -> Any:
             if own[LENGTH] != line[LENGTH]:
                 u[DETAIL], u[DETAIL_ROW] = NEED_AS_LONG, c
                 return NEED
-            if d[IN_TIME] != 0 and (own[BASE] >> 4 != line[BASE] >> 4 or own[START] != line[START]):
+            if d[IN_TIME] != 0 and (
+                own[BASE] >> KIND_BITS != line[BASE] >> KIND_BITS or own[START] != line[START]
+            ):
                 u[DETAIL], u[DETAIL_ROW] = NEED_IN_STEP, c
                 return NEED
             h = _placed(d, g, skip)

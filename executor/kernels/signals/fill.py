@@ -21,13 +21,7 @@ from cql.executor.kernels.morsel_layout import (
 )
 from cql.executor.kernels.signals.gaps import samples_in
 from cql.executor.kernels.signals.kept import address_of, clock_of, number_of
-from cql.executor.kernels.signals.layout import (
-    BASE,
-    LENGTH,
-    MOST_SAMPLES,
-    SEGMENT,
-    START,
-)
+from cql.executor.kernels.signals.layout import BASE, KIND, LENGTH, MOST_SAMPLES, SEGMENT, START
 from cql.executor.kernels.signals.of_segments.values import segment_real_sample, segment_sample
 from cql.executor.kernels.signals.outputs import begin, pass_ends
 from cql.executor.kernels.signals.segments import (
@@ -103,7 +97,7 @@ def _between(s: int, last: int, g: int, n: int, linear: int) -> int:
     line = words(last, SEGMENT)
     h = int(make(s, line[BASE], line[START] + 1, n))
     if h != 0:
-        kind = line[BASE] & 15
+        kind = line[BASE] & KIND
         if kind < _FLOATS:
             _write_integers(h, kind, segment_sample(last, 0), segment_sample(g, 0), linear)
         else:

@@ -8,6 +8,7 @@ from cql.executor.kernels.lib.memory import words
 from cql.executor.kernels.signals.layout import (
     BASE,
     EMPTY,
+    KIND_BITS,
     OWNER,
     SEGMENT,
     SEGMENTS,
@@ -39,7 +40,7 @@ def number_of(s: int, g: int) -> int:
 @njit("int64(int64, int64)", nogil=True, cache=True)
 def clock_of(timebases: int, g: int) -> int:
     """The address of the timebase of a segment, in the table at ``timebases``."""
-    return int(timebases + 8 * TIMEBASE * (words(g, SEGMENT)[BASE] >> 4))
+    return int(timebases + 8 * TIMEBASE * (words(g, SEGMENT)[BASE] >> KIND_BITS))
 
 
 @njit("int64(int64)", nogil=True, cache=True)

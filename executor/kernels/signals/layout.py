@@ -5,7 +5,8 @@ A *segment* is a reference-counted line with a place in time: a timebase, the nu
 sample there, and a length. Its samples are those of its *parts*, in order: each part is a range of
 a *block*, which counts the parts that share it. So a segment can share samples with others, and a
 block is given back when no segment has a part of it. A block of the host may have *rows*, a sample
-of each channel in each (WindowStride, section IV.B).
+of each channel in each (WindowStride, section IV.B). A block of structs has rows, too: the segment
+of a field shares them.
 
 A column of signals holds the addresses of segments. The tables never move. State holds the numbers
 of segments, not their addresses.
@@ -58,7 +59,7 @@ REFERENCES = 0
 FLAT = 1  # the address of the samples, if they are in one range
 LENGTH = 2  # samples
 START = 3  # the number of the first sample in its timebase
-BASE = 4  # 16 times the number of the timebase, plus the kind of the samples
+BASE = 4  # the number of the timebase, shifted by KIND_BITS, plus the kind of the samples
 OWNER = 5  # the address of the store
 FIRST = 6  # the first part, -1: none; of a free line, the next free one
 LAST = 7
@@ -76,7 +77,7 @@ SHARES = 0  # parts of it, and 1 while its maker holds it
 DATA = 1  # its address
 SIZE = 2  # bytes
 MADE = 3  # 1: by the store; 0: by the host; of a free line, the next free one
-STEP = 4  # bytes from a sample to the next, if the block has rows; 0: no other samples are between
+STEP = 4  # the bytes of a row, if the block has rows or structs; 0: one channel of numbers
 BLOCK_WORDS = 5
 
 # A line of YOUNG.
@@ -86,6 +87,9 @@ YOUNG_WORDS = 2
 
 #: An operator gives its output on when the segments in it have so many samples.
 MOST_SAMPLES = 1 << 22
-#: The kinds of samples, by their number.
+#: The kinds of samples, by their number. A kind above STRUCT is a struct of so many words more.
 KINDS = ("int8", "int16", "int32", "int64", "float32", "float64", "complex128")
 SIZES = (1, 2, 4, 8, 4, 8, 16)
+STRUCT = len(KINDS)
+KIND_BITS = 8
+KIND = (1 << KIND_BITS) - 1

@@ -91,3 +91,20 @@ def rows_of_segments(desc: Any, morsel: Any) -> Any:
         u[CURSOR] = r + 1
     _punctuate(d, u, o)
     return DONE
+
+
+@njit("int64(int64[::1], uint8[::1], int64[::1], int64)", nogil=True, cache=True)
+def copy_lists(segments: Any, valid: Any, offsets: Any, target: int) -> int:
+    """The number of samples of all segments that are ``valid``; ``offsets`` gets the place of each
+    segment's samples among them. They are copied to ``target``, unless it is 0."""
+    total, n = 0, segments.size
+    for i in range(n):
+        offsets[i] = total
+        if valid[i] != 0:
+            line = words(segments[i], SEGMENT)
+            if target != 0:
+                size = sample_bytes(line[BASE])
+                copy_out(segments[i], 0, line[LENGTH], target + size * total)
+            total += line[LENGTH]
+    offsets[n] = total
+    return total

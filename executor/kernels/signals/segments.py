@@ -49,6 +49,8 @@ from cql.executor.kernels.signals.layout import (
     FREE_PART,
     FREE_SEGMENT,
     FULL,
+    KIND,
+    KIND_BITS,
     LAST,
     LENGTH,
     LIVE_SEGMENTS,
@@ -77,6 +79,7 @@ from cql.executor.kernels.signals.layout import (
     START,
     STEP,
     STORE,
+    STRUCT,
     TIMEBASES_AT,
     USED_BLOCKS,
     USED_PARTS,
@@ -90,7 +93,8 @@ from cql.executor.kernels.signals.timebase import TIMEBASE, USES
 @njit("int64(int64)", nogil=True, cache=True)
 def sample_bytes(base: int) -> int:
     """Bytes of a sample of a segment whose BASE is ``base``."""
-    return SIZES[base & 15]
+    kind = base & KIND
+    return SIZES[kind] if kind < STRUCT else 8 * (kind - STRUCT)
 
 
 # -- the lock, and the lines of the tables; the functions below it are called with the lock held ---
@@ -111,7 +115,7 @@ def unlock(s: int) -> None:
 @njit("void(int64[::1], int64, int64)", nogil=True, cache=True)
 def use_timebase(q: Any, base: int, more: int) -> None:
     """Counts the uses of a timebase; ``base`` has the form of a segment's word BASE."""
-    words(q[TIMEBASES_AT] + 8 * TIMEBASE * (base >> 4), TIMEBASE)[USES] += more
+    words(q[TIMEBASES_AT] + 8 * TIMEBASE * (base >> KIND_BITS), TIMEBASE)[USES] += more
 
 
 @njit("int64(int64[::1], int64, int64, int64)", nogil=True, cache=True)
@@ -191,7 +195,7 @@ def _add_part(q: Any, g: int, block: int, address: int, n: int) -> bool:
     held[SHARES] += 1
     if last < 0:
         line[FIRST] = at
-        line[FLAT] = address if held[STEP] == 0 else 0
+        line[FLAT] = address if _step(q, block, line[BASE]) == sample_bytes(line[BASE]) else 0
     else:
         parts[last, NEXT] = at
         line[FLAT] = 0
@@ -235,8 +239,8 @@ def _cut_back(q: Any, g: int, last: int, samples: int) -> None:
     at = parts[last, NEXT]
     parts[last, SAMPLES], parts[last, NEXT] = samples, -1
     line[LAST] = last
-    block = words(q[BLOCKS] + 8 * BLOCK_WORDS * parts[last, BLOCK], BLOCK_WORDS)
-    if line[FIRST] == last and block[STEP] == 0:
+    block = parts[last, BLOCK]
+    if line[FIRST] == last and _step(q, block, line[BASE]) == sample_bytes(line[BASE]):
         line[FLAT] = parts[last, AT]
     while at >= 0:
         following = parts[at, NEXT]
@@ -327,11 +331,15 @@ def _leave_unshared(q: Any, block: int) -> None:
 def _filled(q: Any, h: int, n: int) -> int:
     """The address of ``n`` samples in a new block, which become the part of ``h``; 0: no room, and
     ``h`` is gone."""
-    block = _block(q, n * sample_bytes(words(h, SEGMENT)[BASE]))
+    base = words(h, SEGMENT)[BASE]
+    block = _block(q, n * sample_bytes(base))
     if block < 0:
         _free(q, h)
         return 0
-    data = lines(q[BLOCKS], q[MOST_BLOCKS], BLOCK_WORDS)[block, DATA]
+    blocks = lines(q[BLOCKS], q[MOST_BLOCKS], BLOCK_WORDS)
+    if base & KIND > STRUCT:
+        blocks[block, STEP] = sample_bytes(base)
+    data = blocks[block, DATA]
     if not _add_part(q, h, block, data, n):
         _leave_unshared(q, block)
         _free(q, h)
@@ -459,6 +467,36 @@ def subseg(g: int, skip: int, n: int) -> int:
     return h
 
 
+@njit("int64(int64, int64, int64)", nogil=True, cache=True)
+def field_of(g: int, offset: int, kind: int) -> int:
+    """The field of a segment of structs that has its samples ``offset`` bytes behind theirs."""
+    line = words(g, SEGMENT)
+    s, n = line[OWNER], line[LENGTH]
+    q = words(s, STORE)
+    base = (line[BASE] & ~KIND) | kind
+    size = sample_bytes(base)
+    lock(s)
+    h = _segment(q, base, line[START], n)
+    copies = h != 0 and n > 0 and q[MANAGER] == COPY_ALWAYS
+    target = _filled(q, h, n) if copies else 0
+    if copies and target == 0:
+        h = 0
+    parts = lines(q[PARTS], q[MOST_PARTS], PART)
+    at = line[FIRST]
+    while at >= 0 and h != 0:
+        block, own, held = parts[at, BLOCK], parts[at, AT] + offset, parts[at, SAMPLES]
+        if copies:
+            _gather(own, _step(q, block, base), target, size, held)
+            q[COPIED] += size * held
+            target += size * held
+        elif not _add_part(q, h, block, own, held):
+            _free(q, h)
+            h = 0
+        at = parts[at, NEXT]
+    unlock(s)
+    return h
+
+
 @njit("void(int64, int64, int64)", nogil=True, cache=True)
 def place(g: int, base: int, start: int) -> None:
     """Puts a segment that nobody else has at number ``start`` of the timebase of ``base``."""
@@ -467,7 +505,7 @@ def place(g: int, base: int, start: int) -> None:
     lock(s)
     use_timebase(words(s, STORE), base, 1)
     use_timebase(words(s, STORE), line[BASE], -1)
-    line[BASE], line[START] = (base & ~15) | (line[BASE] & 15), start
+    line[BASE], line[START] = (base & ~KIND) | (line[BASE] & KIND), start
     unlock(s)
 
 
@@ -511,6 +549,8 @@ def _extended(q: Any, g: int, h: int) -> bool:
     if block[SHARES] != 1 or block[MADE] != 1 or part[AT] != block[DATA]:
         return False
     size = sample_bytes(line[BASE])
+    if _step(q, part[BLOCK], line[BASE]) != size:
+        return False
     held, more = size * line[LENGTH], size * n
     if held + more > block[SIZE]:
         moved = reallocate(block[DATA], held + more)
@@ -643,23 +683,6 @@ def free_blocks(s: int) -> None:
             deallocate(line[DATA])
             line[DATA] = 0
     q[BYTES] = 0
-
-
-@njit("int64(int64[::1], uint8[::1], int64[::1], int64)", nogil=True, cache=True)
-def copy_lists(segments: Any, valid: Any, offsets: Any, target: int) -> int:
-    """The number of samples of all segments that are ``valid``; ``offsets`` gets the place of each
-    segment's samples among them. They are copied to ``target``, unless it is 0."""
-    total, n = 0, segments.size
-    for i in range(n):
-        offsets[i] = total
-        if valid[i] != 0:
-            line = words(segments[i], SEGMENT)
-            if target != 0:
-                size = sample_bytes(line[BASE])
-                copy_out(segments[i], 0, line[LENGTH], target + size * total)
-            total += line[LENGTH]
-    offsets[n] = total
-    return total
 
 
 # -- the segments of morsels -----------------------------------------------------------------------

@@ -9,6 +9,7 @@ from cql.executor.kernels.lib.memory import lines, words
 from cql.executor.kernels.signals.kept import clock
 from cql.executor.kernels.signals.layout import (
     FULL,
+    KIND_BITS,
     MOST_TIMEBASES,
     NO_TIMEBASE,
     OWNER,
@@ -56,7 +57,7 @@ def enter(s: int, rate: int, per: int, origin: int, phase: int) -> int:
     if at < 0:
         q[FULL] = NO_TIMEBASE
     else:
-        use_timebase(q, 16 * at, 1)
+        use_timebase(q, at << KIND_BITS, 1)
     unlock(s)
     return int(at)
 
@@ -65,7 +66,7 @@ def enter(s: int, rate: int, per: int, origin: int, phase: int) -> int:
 def leave(s: int, number: int) -> None:
     """The caller of ``enter`` no longer uses the timebase."""
     lock(s)
-    use_timebase(words(s, STORE), 16 * number, -1)
+    use_timebase(words(s, STORE), number << KIND_BITS, -1)
     unlock(s)
 
 
@@ -89,6 +90,6 @@ def place_at_rate(h: int, g: int, up: int, down: int) -> bool:
     at = enter(line[OWNER], rate // common, per // common, origin, phase // common)
     if at < 0:
         return False
-    place(h, 16 * at, start)
+    place(h, at << KIND_BITS, start)
     leave(line[OWNER], at)
     return True

@@ -26,6 +26,7 @@ from cql.executor.kernels.morsel_layout import (
 from cql.executor.kernels.signals.segments import note_young
 from cql.executor.morsel.egress import view_address
 from cql.executor.morsel.morsel import Morsel, Words, stored_dtype
+from cql.executor.morsel.sample_types import sample_dtype
 from cql.executor.operators.contract import CodeColumn
 from cql.executor.operators.flow.process_kernel import (
     FINISH,
@@ -157,6 +158,9 @@ class ProcessOperator(GeneratedOperator):
                 row.append(value)
             elif kind.kind is Kind.SIGNAL:
                 segments.append(self.workspace.signals.view(int(value)))
+                if kind.is_of_structs:
+                    assert kind.element is not None
+                    segments.append(segments[-1].view(sample_dtype(kind.element)))
                 row.append(segments[-1])
             else:
                 row.append(to_python(value, kind))

@@ -11,6 +11,7 @@ import numpy as np
 from cql.errors import RunError
 from cql.executor.kernels.morsel_layout import CURSOR, DETAIL, DETAIL_ROW
 from cql.executor.kernels.signals import concat as kernel
+from cql.executor.kernels.signals.layout import KIND_BITS
 from cql.executor.kernels.signals.of_segments.times import segment_time
 from cql.executor.morsel.morsel import Morsel, Words
 from cql.executor.operators.contract import CodeColumn, Operator
@@ -31,7 +32,7 @@ class ConcatOperator(Operator):
         self.descriptor: Words = np.zeros(kernel.WORDS, np.int64)
         base = self._store.number_of(Timebase(Fraction(node.rate, node.per)))
         self.descriptor[kernel.CHANNELS] = len(node.schema)
-        self.descriptor[kernel.BASE_WORD] = 16 * base
+        self.descriptor[kernel.BASE_WORD] = base << KIND_BITS
         self.descriptor[kernel.IN_TIME] = node.in_time
         self.address = int(kernel.concat.address)
 

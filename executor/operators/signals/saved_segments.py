@@ -11,8 +11,9 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from cql.executor.kernels.signals import kept, layout
+from cql.executor.kernels.signals import kept
 from cql.executor.kernels.signals.timebase import USES
+from cql.executor.morsel.sample_types import dtype_of_kind, number_of_kind
 from cql.executor.operators.signals.segment_store import SegmentStore, Timebase
 from cql.executor.state.store import Snapshot
 
@@ -30,8 +31,9 @@ def save(store: SegmentStore, numbers: Iterable[int]) -> Snapshot:
     for number in numbers:
         g = int(kept.address_of(store.address, number))
         own = store.samples(g)
-        kind = layout.KINDS.index(own.dtype.name)
-        words.append([kind, *store.timebase(g).words, store.start(g), len(own)])
+        words.append(
+            [number_of_kind(own.dtype), *store.timebase(g).words, store.start(g), len(own)]
+        )
         samples.append(own.view(np.uint8))
     return Snapshot(
         {"samples": np.concatenate(samples)}, np.array(words, np.int64).reshape(len(words) * _WORDS)
@@ -45,7 +47,7 @@ def restore(store: SegmentStore, saved: Snapshot) -> list[int]:
     found, at, data = list[int](), 0, saved.arrays["samples"]
     for line in saved.words.reshape(-1, _WORDS).tolist():
         base = store.number_of(Timebase.of(line[_TIMEBASE:_START]))
-        kind = np.dtype(layout.KINDS[line[_KIND]])
+        kind = dtype_of_kind(line[_KIND])
         size = kind.itemsize * line[_LENGTH]
         made = store.make(base, line[_START], data[at : at + size].view(kind))
         store.leave(base)

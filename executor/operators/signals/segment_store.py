@@ -16,6 +16,7 @@ from cql.errors import RunError
 from cql.executor.kernels.signals import layout, segments, timebase, timebases
 from cql.executor.kernels.signals.of_segments.prepared import free_tables
 from cql.executor.morsel.egress import view_address
+from cql.executor.morsel.sample_types import dtype_of_kind, number_of_kind
 from cql.executor.state.store import Account
 
 Samples = npt.NDArray[Any]
@@ -72,6 +73,10 @@ class Timebase:
         """The timebase with these words."""
         rate, per, origin, phase = words
         return cls(Fraction(rate, per), origin, Fraction(phase, rate))
+
+
+def _base_word(base: int, samples: Samples) -> int:
+    return base << layout.KIND_BITS | number_of_kind(samples.dtype)
 
 
 class SegmentStore:
@@ -135,7 +140,7 @@ class SegmentStore:
 
     def timebase(self, g: int) -> Timebase:
         """The timebase of a segment."""
-        line = self.timebases[self._line(g)[layout.BASE] >> 4].tolist()
+        line = self.timebases[self._line(g)[layout.BASE] >> layout.KIND_BITS].tolist()
         return Timebase.of(line[: timebase.USES])
 
     # -- segments --------------------------------------------------------------------------------
@@ -157,15 +162,15 @@ class SegmentStore:
     def segment(self, base: int, start: int, samples: Samples, block: int) -> int:
         """The segment of samples inside a shared block; ``start`` is the number of the first in
         timebase ``base``."""
-        word = 16 * base + layout.KINDS.index(samples.dtype.name)
         at = samples.ctypes.data
+        word = _base_word(base, samples)
         made = int(segments.segment_of(self.address, word, start, len(samples), block, at))
         self._check(made != 0)
         return made
 
     def make(self, base: int, start: int, samples: Samples) -> int:
         """A segment with a copy of ``samples``."""
-        word = 16 * base + layout.KINDS.index(samples.dtype.name)
+        word = _base_word(base, samples)
         made = int(segments.make(self.address, word, start, len(samples)))
         self._check(made != 0)
         view_address(self._line(made)[layout.FLAT], samples.dtype, len(samples))[:] = samples
@@ -174,7 +179,7 @@ class SegmentStore:
     def make_at(self, g: int, samples: Samples) -> int:
         """The same, from where segment ``g`` begins on."""
         line = self._line(g)
-        return self.make(line[layout.BASE] >> 4, line[layout.START], samples)
+        return self.make(line[layout.BASE] >> layout.KIND_BITS, line[layout.START], samples)
 
     def constant(self, values: Sequence[Any]) -> int:
         """The segment of a constant list of numbers, which stays to the end of the query."""
@@ -196,21 +201,21 @@ class SegmentStore:
         return self._line(g)[layout.START]
 
     def samples(self, g: int) -> Samples:
-        """A copy of the samples of a segment."""
+        """A copy of the samples of a segment; structs come as bytes."""
         line = self._line(g)
-        made = np.empty(line[layout.LENGTH], layout.KINDS[line[layout.BASE] & 15])
+        made = np.empty(line[layout.LENGTH], dtype_of_kind(line[layout.BASE] & layout.KIND))
         segments.copy_out(g, 0, len(made), made.ctypes.data)
         return made
 
     def view(self, g: int) -> Samples:
         """The samples of a segment in their place, as long as it lives; nobody may change them.
+        Structs come as bytes.
 
         Raises RunError if there is no room to bring them together."""
         line = self._line(g)
         address, length = int(segments.flat(g)), line[layout.LENGTH]
         self._check(address != 0 or length == 0)
-        kind = np.dtype(layout.KINDS[line[layout.BASE] & 15])
-        found = view_address(address, kind, length)
+        found = view_address(address, dtype_of_kind(line[layout.BASE] & layout.KIND), length)
         found.flags.writeable = False
         return found
 

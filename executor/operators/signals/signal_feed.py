@@ -3,7 +3,7 @@ copy. Their times are in the timebase of the run (``runs``)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -11,9 +11,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from cql.base.types import DataType, Kind
 from cql.executor import protocols
 from cql.executor.morsel.arrow_columns import plain_storage, unpack_mask
 from cql.executor.morsel.ingest import Feed, Loaded
+from cql.executor.morsel.sample_types import sample_dtype
 from cql.executor.morsel.source_punctuation import Separated
 from cql.executor.operators.signals.followed_runs import check_times, runs_of
 from cql.executor.operators.signals.runs import Run, Runs
@@ -62,8 +64,8 @@ class SignalFeed(Feed):
         assert store is not None
         columns, n = block.batch.columns, block.batch.num_rows
         fields = self.source.stored
-        data = [plain_storage(c, f.type) for c, f in zip(columns, fields, strict=True)]
-        holes = [mask != 0 for column in columns if (mask := unpack_mask(column)) is not None]
+        data = [_stored(c, f.type) for c, f in zip(columns, fields, strict=True)]
+        holes = [mask != 0 for column in columns for mask in _masks(column)]
         valid = np.logical_and.reduce(holes) if holes else None
         times = None if given.time is None else data[given.time].astype(np.int64, copy=False)
         if times is not None:
@@ -85,7 +87,7 @@ class SignalFeed(Feed):
         return loaded
 
     def _is_carried(self, i: int) -> bool:
-        return False  # samples and times are numbers
+        return False  # samples and times are numbers, or structs of them
 
     @staticmethod
     def _segments_of(store: SegmentStore, samples: Any, runs: Sequence[Run]) -> Any:
@@ -135,6 +137,26 @@ class SignalFeed(Feed):
         if begun:
             self.runs = self.runs.continued(self._opened)
         Feed.reload(self, begun=begun)
+
+
+def _stored(column: pa.Array, of: DataType) -> Any:
+    """The values of a column; structs are put together from their fields."""
+    if of.kind is not Kind.STRUCT:
+        return plain_storage(column, of)
+    made = np.zeros(len(column), sample_dtype(of))
+    for k, (name, kind) in enumerate(of.fields):
+        made[name] = _stored(column.field(k), kind)
+    return made
+
+
+def _masks(column: pa.Array) -> Iterator[Any]:
+    """0 for the rows where a column or a field of its structs is NULL, if there are any."""
+    mask = unpack_mask(column)
+    if mask is not None:
+        yield mask
+    if pa.types.is_struct(column.type):
+        for k in range(column.type.num_fields):
+            yield from _masks(column.field(k))
 
 
 def _cut(store: SegmentStore, samples: Any, block: int, runs: Sequence[Run]) -> Any:

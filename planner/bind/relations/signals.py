@@ -19,7 +19,7 @@ from cql.planner.bind.expressions.expression import ExprBinder
 from cql.planner.bind.relations.join import Item
 from cql.planner.bind.relations.window import amount
 from cql.planner.bind.scope import Scope
-from cql.planner.nodes.catalog import SAMPLE_TIME, SAMPLES
+from cql.planner.nodes.catalog import SAMPLE_TIME
 from cql.planner.nodes.expr import Expr
 from cql.planner.nodes.logical import (
     Concat,
@@ -147,7 +147,7 @@ def parts(
     channels = tuple(k for k in range(len(plan.schema)) if k != time)
     for k in channels:
         f = plan.schema[k]
-        if f.type.kind not in SAMPLES:
+        if not f.type.is_sample:
             raise binder.unsupported(
                 f"segments of the signal {name}, whose column {f.name} is a {f.type},",
                 node,
@@ -163,12 +163,13 @@ def _hint(plan: Logical, name: str, f: Field, time: int | None) -> str:
         return f"leave {f.name} out, or CAST({f.name} AS INT): the channels of a signal are numbers"
     if f.type.is_timestamp and time is None:
         return f"ORDERED BY {f.name} says that it is the time of the samples"
-    numbers = [g.name for k, g in enumerate(plan.schema) if k == time or g.type.kind in SAMPLES]
+    numbers = [g.name for k, g in enumerate(plan.schema) if k == time or g.type.is_sample]
     fields = [
         f"{g.name}.{part} AS {part}"
         for g in plan.schema
+        if not g.type.is_sample
         for part, kind in g.type.fields
-        if kind.kind in SAMPLES
+        if kind.is_sample
     ]
     channels = ", ".join([*numbers, *fields])
     if len(numbers) + len(fields) == (time is not None):

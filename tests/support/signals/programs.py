@@ -9,12 +9,29 @@ from typing import Any
 
 import numpy as np
 
+from cql.base.types import BIGINT, DOUBLE, FLOAT, SMALLINT, TINYINT, struct
 from cql.executor.kernels.signals import layout
+from cql.executor.morsel.sample_types import number_of_kind, sample_dtype
 from cql.executor.operators.signals import segment_store
 from cql.executor.operators.signals.segment_store import Manager, Room, SegmentStore, Timebase
 from tests.support.signals.stores import Unlimited
 
 STEPS = 40
+#: Samples that are structs, of which one needs the next word of memory.
+STRUCTS = (
+    sample_dtype(struct((("time", BIGINT), ("value", DOUBLE)))),
+    sample_dtype(struct((("a", SMALLINT), ("b", struct((("c", FLOAT), ("d", TINYINT))))))),
+)
+
+
+def _plain(samples: Any) -> Any:
+    """A copy, with zeros between the fields of structs."""
+    made = np.zeros(len(samples), samples.dtype)
+    for name in samples.dtype.names or ():
+        made[name] = _plain(samples[name])
+    if samples.dtype.names is None:
+        made[:] = samples
+    return made
 
 
 @dataclass
@@ -32,7 +49,7 @@ class Program:
 
     def __init__(self, choice: random.Random, store: SegmentStore) -> None:
         self.choice, self.store = choice, store
-        self.kind = choice.choice(layout.KINDS)
+        self.kind = np.dtype(choice.choice((*layout.KINDS, *STRUCTS)))
         self.base = store.number_of(Timebase(Fraction(choice.choice((10, 44_100))), 0))
         self.known: list[Known] = []
         self.serial = 0
@@ -47,29 +64,31 @@ class Program:
         if self.known:
             steps += [self._cut, self._append, self._append, self._append_to, self._pass_on]
             steps += [self._flat, self._retain, self._release, self._young, self._sweep]
+            steps += [self._field] * (self.kind.fields is not None)
         self.choice.choice(steps)()
         if self.known:
-            self._check(self.choice.choice(self.known))
+            self.check(self.choice.choice(self.known))
 
     def end(self) -> None:
         """Gives all references back, after a last look at all segments."""
         for known in self.known:
-            self._check(known)
+            self.check(known)
             for _ in range(known.references):
                 self.segments.release(known.address)
         self.known.clear()
         self.store.sweep(self.serial)
 
-    def _check(self, known: Known) -> None:
+    def check(self, known: Known) -> None:
         store = self.store
         assert store.length(known.address) == len(known.samples)
         assert store.start(known.address) == known.start
-        assert store.samples(known.address).tobytes() == known.samples.tobytes()
+        found = store.samples(known.address).view(known.samples.dtype)
+        assert _plain(found).tobytes() == _plain(known.samples).tobytes()
 
-    def _random(self, n: int | None = None) -> Any:
-        choice = self.choice
+    def _random(self, n: int | None = None, kind: Any = None) -> Any:
+        choice, of = self.choice, self.kind if kind is None else kind
         size = choice.choice((0, 1, 2, 7, 30)) if n is None else n
-        return np.frombuffer(choice.randbytes(size * np.dtype(self.kind).itemsize), self.kind)
+        return np.frombuffer(choice.randbytes(size * of.itemsize), of)
 
     def _make(self) -> None:
         samples, start = self._random(), self.choice.randint(-5, 100)
@@ -98,17 +117,27 @@ class Program:
         made = self._made(self.segments.subseg(known.address, skip, n))
         self.known.append(Known(made, known.start + skip, known.samples[skip : skip + n]))
 
+    def _field(self) -> None:
+        """A field of structs; it may be of structs itself."""
+        assert self.kind.fields is not None
+        known = self.choice.choice(self.known)
+        if known.samples.dtype == self.kind:
+            name, (kind, offset) = self.choice.choice([*self.kind.fields.items()])
+            own = self._made(self.segments.field_of(known.address, offset, number_of_kind(kind)))
+            self.known.append(Known(own, known.start, known.samples[name]))
+
     def _append(self) -> None:
         """Appends segments that may be anywhere; the first one's reference is taken."""
         a, b = self.choice.choice(self.known), self.choice.choice(self.known)
-        if len(a.samples) + len(b.samples) < 500 and a is not b:
+        alike = a.samples.dtype == b.samples.dtype
+        if alike and len(a.samples) + len(b.samples) < 500 and a is not b:
             self._joined(a, b)
 
     def _append_to(self) -> None:
         """Appends what follows, several times, as a window does."""
         a = self.choice.choice(self.known)
         for _ in range(self.choice.randint(1, 4)):
-            samples, start = self._random(), a.start + len(a.samples)
+            samples, start = self._random(kind=a.samples.dtype), a.start + len(a.samples)
             b = Known(self.store.make(self.base, start, samples), start, samples)
             assert self.segments.are_adjacent(a.address, b.address)
             a = self._joined(a, b)
@@ -118,7 +147,9 @@ class Program:
         before = a.references
         made = self._made(self.segments.append(a.address, b.address))
         a.references -= 1
-        joined = Known(made, a.start, np.concatenate([a.samples, b.samples]))
+        samples = np.zeros(len(a.samples) + len(b.samples), a.samples.dtype)
+        samples[: len(a.samples)], samples[len(a.samples) :] = a.samples, b.samples
+        joined = Known(made, a.start, samples)
         if before > 1:  # others still have what it was
             assert made != a.address
         else:

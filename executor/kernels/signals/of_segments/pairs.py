@@ -9,7 +9,7 @@ import numpy as np
 
 from cql.executor.jit.decorators import njit
 from cql.executor.kernels.lib.memory import as_f64, as_i8, words
-from cql.executor.kernels.signals.layout import BASE, KINDS, LENGTH, SEGMENT
+from cql.executor.kernels.signals.layout import BASE, KIND, KINDS, LENGTH, SEGMENT
 from cql.executor.kernels.signals.of_segments.results import (
     DOUBLE,
     copy_doubles,
@@ -151,7 +151,7 @@ def _bytes(g: int) -> tuple[int, int, int]:
 )
 def _both(g: int, h: int) -> Any:
     """Whether both are read as bytes, and what ``_bytes`` or ``doubles`` says of each."""
-    if words(g, SEGMENT)[BASE] & 15 == _BYTE and words(h, SEGMENT)[BASE] & 15 == _BYTE:
+    if words(g, SEGMENT)[BASE] & KIND == _BYTE and words(h, SEGMENT)[BASE] & KIND == _BYTE:
         return True, _bytes(g), _bytes(h)
     return False, doubles(g), doubles(h)
 

@@ -14,6 +14,7 @@ from cql.executor.kernels.signals.layout import (
     BASE,
     EMPTY,
     FLAT,
+    KIND,
     KINDS,
     LENGTH,
     OWNER,
@@ -48,7 +49,7 @@ def given(g: int, made: int, serial: int) -> int:
 def new(g: int, kind: int, n: int) -> int:
     """A new segment of ``n`` samples at the beginning of a segment in time; 0: no room."""
     line = words(g, SEGMENT)
-    return int(make(line[OWNER], (line[BASE] & ~15) | kind, line[START], n))
+    return int(make(line[OWNER], (line[BASE] & ~KIND) | kind, line[START], n))
 
 
 @njit("void(int64, int64, int64, float64[::1])", nogil=True, cache=True)
@@ -73,7 +74,7 @@ def _copy_from_rows(kind: int, at: int, step: int, target: Any) -> None:
 def copy_doubles(g: int, target: Any) -> None:
     """The samples of a segment as doubles. Samples in rows stay there."""
     line = words(g, SEGMENT)
-    n, kind = line[LENGTH], line[BASE] & 15
+    n, kind = line[LENGTH], line[BASE] & KIND
     if load_acquire(g + 8 * FLAT) == 0:
         block, at, step = in_rows(g)
         if block >= 0:
@@ -105,7 +106,7 @@ def doubles(g: int) -> tuple[int, int, int]:
     n = line[LENGTH]
     if n == 0:
         return 0, 0, 0
-    if line[BASE] & 15 == DOUBLE:
+    if line[BASE] & KIND == DOUBLE:
         at = flat(g)
         return (n if at != 0 else 0), at, 0
     work = make(line[OWNER], DOUBLE, 0, n)

@@ -15,7 +15,7 @@ from numba import float64, int32, int64
 
 from cql.executor.jit.decorators import njit
 from cql.executor.kernels.lib.memory import as_f32, as_f64, as_i8, as_i16, as_i32, words
-from cql.executor.kernels.signals.layout import BASE, LENGTH, SEGMENT
+from cql.executor.kernels.signals.layout import BASE, KIND, LENGTH, SEGMENT
 from cql.executor.kernels.signals.segments import flat
 
 #: Samples whose sum of squares, times their number, is exact in 64 bits.
@@ -27,7 +27,7 @@ _FAST = {"reassoc", "contract"}
 
 @njit(inline="always")
 def _kind(g: int) -> int:
-    return int(words(g, SEGMENT)[BASE] & 15)
+    return int(words(g, SEGMENT)[BASE] & KIND)
 
 
 @njit("UniTuple(int64, 2)(int64)", nogil=True, cache=True)
