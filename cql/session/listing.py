@@ -132,7 +132,7 @@ def _of_signal(relation: Relation, spec: StreamSpec) -> Iterator[tuple[str, str]
     times = {p.column.lower() for p in _progress_of(spec)}
     for f in relation.schema:
         if f.name.lower() in times:
-            yield f.name, f"times of samples ({_rate(spec)}, within {_tolerance(spec)})"
+            yield f.name, f"times of samples ({_rate(spec)}; a gap beyond {_tolerance(spec)})"
         elif f.type.is_sample:
             yield f.name, "channel"
 
@@ -142,7 +142,7 @@ def _numbered_times(relation: Relation) -> tuple[Row, ...]:
     spec = relation.stream
     if spec is None or spec.rate_hz is None or _progress_of(spec):
         return ()
-    role = f"times of samples ({_rate(spec)}, numbered from 1970 on)"
+    role = f"times of samples ({_rate(spec)}, numbered from 1970 on; no gaps)"
     return ((SAMPLE_TIME, str(TIMESTAMP), "not null", role, ""),)
 
 

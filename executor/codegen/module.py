@@ -84,6 +84,7 @@ LIBRARY = {
         "segment_band_energy segment_haar segment_halves segment_resampled"
     ),
     "kernels.signals.segments": "are_adjacent drop_samples",
+    "kernels.signals.of_segments.filters": "segment_filtered",
     "kernels.signals.of_segments.structs": (
         "segment_field segment_given segment_of_structs with_field"
     ),

@@ -579,6 +579,9 @@ CONDITIONAL: tuple[Signature, ...] = tuple(
     for name, usage, help, count, build in (
         ("coalesce", "coalesce(a, …)", "The first that is not NULL.", (1, None), ops.coalesce),
         ("nullif", "nullif(a, b)", "NULL where a = b, else a.", (2, 2), ops.nullif),
+        ("isnull", "isnull(a)", "Whether a is NULL.", (1, 1), ops.null_test("is_null")),
+        ("isnotnull", "isnotnull(a)", "Whether a is not NULL.", (1, 1),
+         ops.null_test("is_not_null")),
         ("nvl", "nvl(a, b)", "a, or b where a is NULL.", (2, 2), ops.coalesce),
         ("nvl2", "nvl2(a, b, c)", "b where a is not NULL, else c.", (3, 3), ops.nvl2),
         ("if", "if(condition, a, b)", "a where the condition holds, else b.", (3, 3), ops.if_),

@@ -59,8 +59,6 @@ _NESTED = "create_map map"
 _WINDOWS = "date_trunc('minute', ts), or GROUP BY window(ts, '5 minutes')"
 #: Functions of other engines, with their replacement here.
 _INSTEAD = {
-    "isnull": "x IS NULL",
-    "isnotnull": "x IS NOT NULL",
     "zeroifnull": "nvl(x, 0)",
     "time_bucket": _WINDOWS,
     "date_bin": _WINDOWS,

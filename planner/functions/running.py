@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from cql.base.types import BOOLEAN, DOUBLE, DataType
 from cql.errors import BindError, NotSupportedError, Position
-from cql.planner.functions import folding
+from cql.planner.functions import folding, signals
 from cql.planner.functions.signature import Builder, Signature, argument
 from cql.planner.interpret.entries import read_array
 from cql.planner.nodes.expr import Call, Expr, Literal
@@ -173,6 +173,25 @@ _FUNCTIONS: Mapping[str, _Function] = {
 def resolve(name: str, args: Sequence[Expr], pos: Position | None) -> tuple[RunningCall, DataType]:
     """The call of a running function, and the type of its values. Raises BindError for wrong
     arguments."""
+    function = _checked(name, args, pos)
+    value = argument(args[0], DOUBLE, function.usage, 1, pos)
+    numbers = function.numbers(_Arguments(name, function.usage, args[1:], pos))
+    return RunningCall(name, value, function.type, numbers), function.type
+
+
+def is_of_segment(name: str, args: Sequence[Expr]) -> bool:
+    """Whether a call is of a filter over one segment of a signal."""
+    return name in ("fir", "iir") and len(args) > 0 and signals.is_segment(args[0])
+
+
+def of_segment(name: str, args: Sequence[Expr], pos: Position | None) -> Expr:
+    """The samples of a segment through a filter, which begins without earlier samples."""
+    function = _checked(name, args, pos)
+    numbers = function.numbers(_Arguments(name, function.usage, args[1:], pos))
+    return signals.filtered(name, args[0], numbers, pos)
+
+
+def _checked(name: str, args: Sequence[Expr], pos: Position | None) -> _Function:
     function = _FUNCTIONS[name]
     least, most = function.arity
     if not least <= len(args) <= (most or len(args)):
@@ -182,9 +201,7 @@ def resolve(name: str, args: Sequence[Expr], pos: Position | None) -> tuple[Runn
             position=pos,
             hint=f"usage: {function.usage}",
         )
-    value = argument(args[0], DOUBLE, function.usage, 1, pos)
-    numbers = function.numbers(_Arguments(name, function.usage, args[1:], pos))
-    return RunningCall(name, value, function.type, numbers), function.type
+    return function
 
 
 def refused(name: str, place: str, pos: Position | None) -> NotSupportedError:

@@ -33,7 +33,7 @@ from cql.planner.functions.signature import (
     strict,
     wrong,
 )
-from cql.planner.interpret.entries import read_array
+from cql.planner.interpret.entries import read_array, write_array
 from cql.planner.nodes.expr import Call, Case, Expr, Literal
 from cql.planner.nodes.rewrite import replace
 from cql.planner.nodes.show import INFIX, show
@@ -295,10 +295,38 @@ def _with_constants(
             _whole(a, usage, k, of, pos)
             for k, (a, of) in enumerate(zip(args[count:], ends, strict=True), count + 1)
         ]
+        if fn in ("haarwavelet", "band_energy"):
+            _check_halves(fn, given[0], constants[0], pos)
         typed = (*given, *constants)
         return strict(fn, typed, _made(fn, typed, to), pos, nullable=nullable)
 
     return build
+
+
+def _check_halves(fn: str, segment: Expr, level: Literal, pos: Position | None) -> None:
+    """Raises BindError if the samples are known not to be halved so often."""
+    assert isinstance(level.value, int)
+    samples, parts = segment.type.samples, 2**level.value
+    if samples % parts:
+        raise BindError(
+            f"{fn} with level {level.value} takes a multiple of {parts:,} samples, and these are"
+            f" {samples:,}",
+            position=pos,
+            hint="subseg(x, start, length) is a part of a segment",
+        )
+
+
+def filtered(
+    fn: str, segment: Expr, numbers: Sequence[Sequence[float]], pos: Position | None
+) -> Expr:
+    """The samples of a segment through a filter ("fir", "iir") with the coefficients b, and a of
+    which the first is 1."""
+    _check_numbers((segment,), fn, pos)
+    kind = segment.type
+    lists = [
+        Literal(write_array(tuple(n), DOUBLE), signal(DOUBLE, len(n)), segment.pos) for n in numbers
+    ]
+    return strict(fn, (segment, *lists), signal(DOUBLE, kind.samples, kind.rate), pos)
 
 
 def _of_complex(fn: str, usage: str) -> Builder:

@@ -220,6 +220,17 @@ def _structs(call: Call, args: Sequence[Any]) -> tuple[Any, ...]:
     return tuple(zip(*args, strict=True))
 
 
+def _filtered(call: Call, args: Sequence[Any]) -> tuple[float, ...]:
+    """By the definition: sums of products with earlier samples, and with earlier results."""
+    x, b = args[:2]
+    a = args[2] if len(args) > 2 else (1.0,)
+    made = list[float]()
+    for i in range(len(x)):
+        value = _total([c * float(x[i - k]) for k, c in enumerate(b) if k <= i])
+        made.append(value - _total([c * made[i - k] for k, c in enumerate(a) if 0 < k <= i]))
+    return tuple(made)
+
+
 def _first_sample(call: Call, args: Sequence[Any]) -> int:
     """Of segments that say where they begin: ``x.first_sample``."""
     return int(args[0].first_sample)
@@ -309,6 +320,8 @@ NEVER_FAIL: dict[str, Strict] = {
     "subseg": lambda call, args: _part(*args),
     "sample_at": _sample_at,
     "samples_field": _field,
+    "fir": _filtered,
+    "iir": _filtered,
     "first_sample": _first_sample,
     "timebase_word": _timebase_word,
 }

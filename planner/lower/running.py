@@ -25,7 +25,8 @@ def running(node: Running, child: Physical) -> RunningExec:
     samples = samples_of(node.input)
     if node.time is None or samples is None:
         return RunningExec(made, width, calls, node.names, _WHY)
-    why, given = f"{_WHY}, and begins anew behind each gap", signal_input(samples, node.time)
+    why = f"{_WHY}, and begins anew behind each gap"
+    given = signal_input(samples, node.time, samples.spec.tolerance)
     return RunningExec(made, width, calls, node.names, why, given, samples.name)
 
 

@@ -71,7 +71,7 @@ def rewindow(node: Rewindow, lower: Lower, settings: Mapping[str, Any]) -> Physi
 
 def gaps(node: Gaps, lower: Lower) -> Physical:
     """The gaps of a signal."""
-    source = _segments(node.input, node.channels, node.time, lower, node.pos)
+    source = _segments(node.input, node.channels, node.time, lower, node.pos, node.tolerance)
     return GapsExec(source, "a row for each gap, when the first sample behind it comes")
 
 
@@ -135,9 +135,10 @@ def _segments(
     time: int | None,
     lower: Lower,
     pos: Position | None,
+    tolerance: int | None = None,
 ) -> Physical:
     """The ``channels`` of a signal, as segments: those of its source, or of rows that are its
-    samples."""
+    samples. ``tolerance``: instead of that of the signal."""
     found = samples_of(plan)
     assert found is not None
     if isinstance(plan, Concat | Fill | Zip):
@@ -151,11 +152,13 @@ def _segments(
             position=pos,
         )
     times = "numbered from 1970 on" if time is None else f"at the times of {plan.schema[time].name}"
-    if spec.tolerance is not None:
-        times += f", within {duration(spec.tolerance, TIMESTAMP)}"
+    if tolerance is None:
+        tolerance = spec.tolerance
+    if tolerance is not None:
+        times += f", within {duration(tolerance, TIMESTAMP)}"
     why = f"segments of samples at {float(found.rate):,.15g} Hz, {times}"
     if isinstance(plan, Scan):
-        given = signal_input(found, time)
+        given = signal_input(found, time, tolerance)
         return SourceExec(
             plan.relation, plan.columns, why, plan.pos, alias=plan.alias, signal=given
         )
@@ -165,7 +168,7 @@ def _segments(
     if has_structs(fields):
         child = taken_apart(child)
     count = len(child.schema) - (time is not None)
-    given = signal_input(found, None if time is None else count)
+    given = signal_input(found, None if time is None else count, tolerance)
     made = SegmentsExec(child, given, found.name, f"{why}, computed of the samples")
     if not has_structs(fields):
         return made
@@ -219,7 +222,7 @@ def _tolerance(plan: Logical) -> int:
     return half if found.spec.tolerance is None else min(1_000 * found.spec.tolerance, half)
 
 
-def signal_input(samples: Samples, time: int | None) -> SignalInput:
-    """A signal whose times are in column ``time`` of the rows."""
-    rate = samples.rate
-    return SignalInput(rate.numerator, rate.denominator, time, samples.spec.tolerance)
+def signal_input(samples: Samples, time: int | None, tolerance: int | None) -> SignalInput:
+    """A signal whose times are in column ``time`` of the rows, at most ``tolerance`` microseconds
+    from where the rate says."""
+    return SignalInput(samples.rate.numerator, samples.rate.denominator, time, tolerance)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from scipy.signal import get_window
+from scipy.signal import get_window, lfilter
 
 from cql.planner.nodes.expr import Call
 from tests.reference.naive_registry import function
@@ -129,6 +129,12 @@ def _time(call: Call, x: Any, number: int) -> int:
     if not 0 <= number <= len(x):
         raise BadRowError("timestamp_ns")
     return int(x.time_of(number))
+
+
+@function("fir", "iir")
+def _filtered(call: Call, x: Sequence[Any], b: Any, *a: Any) -> Sequence[Any]:
+    made = lfilter(b, a[0] if a else [1.0], np.asarray(x, float)) if x else []
+    return placed(x, [float(v) for v in made])
 
 
 @function("samples_field")

@@ -58,8 +58,12 @@ def test_random_gaps(session: Session, full: bool, seed: int) -> None:
         session.sql("RESET")
         runtime, rows = choice.choice(RUNTIMES), choice.choice(_MORSELS)
         apply(session, runtime, {"morsel_rows": rows})
+        text, half = "SELECT * FROM GAPS(s)", int(500_000 / Fraction(case.rate))
+        if case.timed and choice.random() < 0.4:
+            case.tolerance = choice.randint(0, half)
+            text = f"SELECT * FROM GAPS(s, INTERVAL {case.tolerance} MICROSECONDS)"
         with blocks_of_eight() if choice.random() < 0.7 else nullcontext():
-            query: Any = session.sql("SELECT * FROM GAPS(s)")
+            query: Any = session.sql(text)
             found: pa.Table = query.to_arrow()
         assert found.schema.names == ["gap_start", "gap_end", "missing"]
         times = [found[name].cast(pa.int64()).to_pylist() for name in found.schema.names]
@@ -98,16 +102,34 @@ def test_as_the_control_of_ranges(session: Session) -> None:
 @pytest.mark.parametrize(
     ("text", "message", "place"),
     [
-        ("SELECT * FROM GAPS(plain)", "GAPS takes a signal", "GAPS"),
+        ("SELECT * FROM GAPS(plain)", "GAPS takes a signal", "plain"),
         ("SELECT * FROM GAPS(nothing)", "nothing", "nothing"),
         ("SELECT * FROM GAPS()", "GAPS takes the name of a signal", "GAPS"),
-        ("SELECT * FROM GAPS(shaking, shaking)", "GAPS takes the name of a signal", "GAPS"),
+        ("SELECT * FROM GAPS(shaking, 3, 4)", "GAPS takes the name of a signal", "GAPS"),
+        ("SELECT * FROM GAPS(shaking, 3)", "the tolerance of GAPS is an interval", "3"),
+        (
+            "SELECT * FROM GAPS(shaking, INTERVAL 6 MILLISECONDS)",
+            "at most half the time from a sample to the next, 5,000 microseconds",
+            "INTERVAL",
+        ),
+        (
+            "SELECT * FROM GAPS(numbered, INTERVAL 1 MILLISECOND)",
+            "numbered, whose samples have no column with their times, is not supported",
+            "INTERVAL",
+        ),
+        (
+            "SELECT * FROM GAPS(ZIP(shaking, other), INTERVAL 1 MILLISECOND)",
+            "a signal that ZIP makes is not supported",
+            "INTERVAL",
+        ),
         ("SELECT * FROM GAPS('shaking')", "GAPS takes the name of a signal", "GAPS"),
         ("SELECT * FROM HOLES(shaking)", "the table function HOLES", "HOLES"),
     ],
 )
 def test_refused(text: str, message: str, place: str, session: Session) -> None:
     session.create_stream("plain", pa.table({"z": [1, 2]}))
+    session.create_stream("numbered", pa.table({"z": [1, 2]}), rate=10)
+    session.sql("CREATE VIEW other AS SELECT ts AS ts2, z AS y FROM shaking")
     with pytest.raises(CqlError) as caught:
         session.sql(text)
     assert message in caught.value.message

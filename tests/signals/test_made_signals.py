@@ -399,6 +399,43 @@ def test_random_zip(session: Session, full: bool, seed: int) -> None:
         assert told["right_alone"] == beside.expected()[1].samples - paired
 
 
+@pytest.mark.parametrize(
+    ("text", "stepwise"),
+    [
+        (
+            "SELECT * FROM ZIP(a, b, c) AS z {w}",
+            "WITH ab AS (SELECT * FROM ZIP(a, b) AS z) SELECT * FROM ZIP(ab, c) AS z {w}",
+        ),
+        (
+            "SELECT * FROM ZIP(a, FILL(b, 'prev', {gap})) AS z {w}",
+            "WITH f AS (SELECT * FROM FILL(b, 'prev', {gap}) AS f)"
+            " SELECT * FROM ZIP(a, f) AS z {w}",
+        ),
+        (
+            "SELECT * FROM FILL(ZIP(a, b), 'linear', {gap}) AS f",
+            "WITH z AS (SELECT * FROM ZIP(a, b) AS z) SELECT * FROM FILL(z, 'linear', {gap}) AS f",
+        ),
+        (
+            "WITH v AS (SELECT x FROM a [ROWS 3 SLIDE 3]) SELECT * FROM GAPS(SIGNAL(v)) AS g",
+            "WITH v AS (SELECT x FROM a [ROWS 3 SLIDE 3]), s AS (SELECT * FROM SIGNAL(v) AS s)"
+            " SELECT * FROM GAPS(s) AS g",
+        ),
+    ],
+)
+def test_inside_one_another(session: Session, text: str, stepwise: str) -> None:
+    times = np.r_[0:20, 25:40, 60:80]
+    for k, name in enumerate("abc"):
+        own = pa.array(times[times % (11 + k) != 0] * 100_000, pa.timestamp("us"))
+        table = pa.table({f"t{name}": own, "xyz"[k]: np.arange(len(own))})
+        session.create_stream(name, table, rate=10, ordered_by=f"t{name}")
+    given = {"w": "[ROWS 3 SLIDE 3 WITH RESTS]", "gap": "INTERVAL 1 SECOND"}
+    found, known = (
+        session.sql(each.format(**given)).to_arrow().to_pylist() for each in (text, stepwise)
+    )
+    assert len(found) > 3
+    assert found == known
+
+
 # -- what is refused -------------------------------------------------------------------------------
 
 _W = "[ROWS 4 SLIDE 4]"

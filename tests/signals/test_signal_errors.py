@@ -238,18 +238,18 @@ def test_describe(session: Session) -> None:
         result: Any = session.sql(f"DESCRIBE {name}")
         return {row[0]: row[3] for row in result.rows}
 
-    times = "times of samples (RATE 10 HZ, within half a period)"
+    times = "times of samples (RATE 10 HZ; a gap beyond half a period)"
     ordered = 'watermark (ORDERED BY "ts")'
     assert roles("audio") == {"ts": f"{ordered}, {times}", "x": "channel"}
     session.sql("CREATE OR REPLACE STREAM other (x INT, note STRING) RATE 44.1 KHZ")
     assert roles("other") == {
         "x": "channel",
         "note": "",
-        "time": "times of samples (RATE 44100 HZ, numbered from 1970 on)",
+        "time": "times of samples (RATE 44100 HZ, numbered from 1970 on; no gaps)",
     }
     declared = "(ts TIMESTAMP, x INT) ORDERED BY ts RATE 0.5 HZ TOLERANCE 2 MILLISECONDS"
     session.sql(f"CREATE OR REPLACE STREAM other {declared}")
-    within = "times of samples (RATE 0.5 HZ, within 2 milliseconds)"
+    within = "times of samples (RATE 0.5 HZ; a gap beyond 2 milliseconds)"
     assert roles("other")["ts"] == f"watermark (ORDERED BY ts), {within}"
     query: Any = session.sql("EXPLAIN SELECT x FROM other [ROWS 3 SLIDE 3]")
     assert "0.5 Hz, at the times of ts, within 2 milliseconds" in str(query)

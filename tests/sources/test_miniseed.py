@@ -210,7 +210,7 @@ def test_the_order_of_time_is_implied(tmp_path: Path) -> None:
     session = cql.Session()
     session.sql(f"CREATE STREAM a USING mseed OPTIONS (path '{path}')")
     session.sql(f"CREATE STREAM b USING miniseed OPTIONS (path '{path}') ORDERED BY time")
-    role = "watermark (ORDERED BY time), times of samples (RATE 100 HZ, within half a period)"
+    role = "watermark (ORDERED BY time), times of samples (RATE 100 HZ; a gap beyond half a period)"
     for name in ("a", "b"):
         rows = session.sql(f"DESCRIBE {name}").rows
         assert rows[0][:4] == ("time", "timestamp", "not null", role)

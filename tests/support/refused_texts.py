@@ -207,7 +207,6 @@ MIN = "RANGE 1 min, SLIDE 1 min"
 BIND_CASES = [
     # functions
     ("SELECT ^medan(a) FROM s", "unknown function medan", "did you mean median"),
-    ("SELECT ^isnull(a) FROM s", "unknown function isnull", "x IS NULL"),
     ("SELECT ^time_bucket('1 minute', ts) FROM s", "unknown function time_bucket", "window(ts"),
     ("SELECT ^approx_count_distinct(a) FROM s", "is not supported yet", "count(DISTINCT x)"),
     ("SELECT ^version()", "unknown function version", "SHOW FUNCTIONS lists them"),

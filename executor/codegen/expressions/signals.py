@@ -56,6 +56,8 @@ _VALUES = {
     "timestamp_ns": "segment_time({0}, {1})",
     "sample_at": "segment_sample_at({0}, {1})",
     "first_sample": "segment_first({0})",
+    "fir": "segment_filtered({0}, {1}, {1}, int64(0), {serial})",
+    "iir": "segment_filtered({0}, {1}, {2}, int64(1), {serial})",
     "timebase_word": "segment_timebase({0}, {1})",
 }
 #: Functions whose result may stand for NULL: that value.

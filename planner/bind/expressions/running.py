@@ -20,9 +20,11 @@ if TYPE_CHECKING:
 def bound(binder: ExprBinder, node: exp.Func) -> Expr:
     """The column of a running function. Raises NotSupportedError outside of a select list."""
     name, pos, row = function_name(node), binder.binder.pos(node), binder.row
+    args = [_argument(binder, a) for a in function_arguments(node)]
+    if running.is_of_segment(name, args):
+        return running.of_segment(name, args, pos)
     if binder.clause != "SELECT" or row is None:
         raise running.refused(name, f"in {binder.clause}", pos)
-    args = [_argument(binder, a) for a in function_arguments(node)]
     call, type_ = running.resolve(name, args, pos)
     if any(c >= OUTER for c in columns_of(call.value)):
         raise running.refused(name, "of a column of the row around its query", pos)

@@ -304,15 +304,12 @@ def _table(binder: Binder, node: exp.Table, env: Env) -> Item:
             node,
             hint="FROM s, UNNEST(s.items) AS u (item)",
         )
-    if signals.is_gaps(node):
-        inner = _table(binder, signals.stream_of_gaps(binder, node), env)
-        plan, alias = signals.gaps(binder, inner.plan, node), _alias(node)
-        return Item(plan, 0, Source((alias,)) if alias else inner.source)
-    if signal_functions.makes_signal(node):
-        made = signal_functions.made_signal(
-            binder, node, lambda table: _table(binder, table, env).plan
+    if signal_functions.is_of_signals(node.this):
+        made = signal_functions.bound(
+            binder, node.this, lambda table: _table(binder, table, env).plan
         )
-        return Item(made, 0, Source((_alias(node),)) if _alias(node) else None)
+        called = _alias(node) or signal_functions.source_name(node.this)
+        return Item(made, 0, Source((called,)) if called else None)
     if isinstance(node.this, exp.Func):
         raise binder.unsupported(
             f"the table function {node.this.name or node.this.sql_names()[0]}",

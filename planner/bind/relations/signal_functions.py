@@ -1,5 +1,6 @@
-"""Functions in FROM that make a signal: ``CONCAT(rows)``, ``SIGNAL(rows)``,
-``FILL(signal, method, longest)`` and ``ZIP(signal, other)``."""
+"""Functions in FROM of signals: ``CONCAT(rows)``, ``SIGNAL(rows)``,
+``FILL(signal, method, longest)`` and ``ZIP(signal, other, …)`` make a signal, of which each may
+stand inside another; ``GAPS(signal [, tolerance])`` is a stream of rows."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ from cql.planner.functions.folding import fold
 from cql.planner.functions.signals import COMPLEX
 from cql.planner.nodes.catalog import SAMPLE_TIME
 from cql.planner.nodes.expr import Expr, Literal
-from cql.planner.nodes.logical import Concat, Fill, Logical, Zip, samples_of
+from cql.planner.nodes.logical import Concat, Fill, Gaps, Logical, Zip, samples_of
 
 #: The plan of a name in FROM.
 Named = Callable[[exp.Table], Logical]
@@ -27,36 +28,42 @@ _USAGE = {
     "SIGNAL": "FROM SIGNAL(filtered) AS s [ROWS 4096 SLIDE 4096]",
     "FILL": "FROM FILL(audio, 'linear', INTERVAL 1 SECOND) AS s [ROWS 4096 SLIDE 4096]",
     "ZIP": "FROM ZIP(left_audio, right_audio) AS s [ROWS 4096 SLIDE 4096]",
+    "GAPS": "FROM GAPS(audio) AS g",
+}
+#: How many arguments there are, and what they are.
+_ARGUMENTS = {
+    "CONCAT": (1, 1, "the name of a view with segments"),
+    "SIGNAL": (1, 1, "the name of a view with segments"),
+    "FILL": (3, 3, "the name of a signal, a method, and the longest gap"),
+    "ZIP": (2, 100, "the names of two signals or more"),
+    "GAPS": (1, 2, "the name of a signal, and perhaps a tolerance"),
 }
 _METHODS = ("prev", "linear")
 #: Of a filled gap: an operator gives its output on when it has so many.
 _MOST_SAMPLES = 1 << 22
 
 
-def makes_signal(node: exp.Expr) -> bool:
-    """Whether an item of FROM is one of these functions."""
-    return isinstance(node.this, exp.Anonymous) and node.this.name.upper() in _USAGE
+def is_of_signals(node: exp.Expr | None) -> bool:
+    """Whether what an item of FROM names is one of these functions."""
+    return isinstance(node, exp.Anonymous) and node.name.upper() in _USAGE
 
 
-def made_signal(binder: Binder, node: exp.Expr, named: Named) -> Logical:
-    """The signal that the function ``node`` makes. Raises BindError or NotSupportedError for
-    arguments that it does not take."""
-    function, given = node.this.name.upper(), list(node.this.expressions)
-    names = 2 if function == "ZIP" else 1
-    count = 3 if function == "FILL" else names
-    tables = [signals.table_of(each) for each in given[:names]]
-    found = [table for table in tables if table is not None]
-    if len(given) != count or len(found) < names:
-        what = {
-            "CONCAT": "the name of a view with segments",
-            "SIGNAL": "the name of a view with segments",
-            "FILL": "the name of a signal, a method, and the longest gap",
-            "ZIP": "the names of two signals",
-        }[function]
-        raise binder.error(f"{function} takes {what}", node, _USAGE[function])
-    plans = [named(table) for table in found]
+def source_name(call: exp.Expr) -> str | None:
+    """What columns of the rows answer to without an alias: of ``GAPS(audio)`` to ``audio``."""
+    return call.expressions[0].name if call.name.upper() == "GAPS" else None
+
+
+def bound(binder: Binder, call: exp.Expr, named: Named) -> Logical:
+    """What the function ``call`` gives. Raises BindError or NotSupportedError for arguments that it
+    does not take."""
+    function, given = call.name.upper(), list(call.expressions)
+    least, most, what = _ARGUMENTS[function]
+    count = len(given) if function == "ZIP" else 1
+    plans = [p for each in given[:count] if (p := _operand(binder, each, named)) is not None]
+    if not least <= len(given) <= most or len(plans) < count:
+        raise binder.error(f"{function} takes {what}", call, _USAGE[function])
     if function in ("CONCAT", "SIGNAL"):
-        return _concat(binder, function, plans[0], found[0])
+        return _concat(binder, function, plans[0], given[0])
     for plan, at in zip(plans, given, strict=False):
         if not signals.is_signal(plan):
             raise binder.error(
@@ -64,10 +71,50 @@ def made_signal(binder: Binder, node: exp.Expr, named: Named) -> Logical:
             )
     if function == "FILL":
         return _fill(binder, plans[0], given)
-    return _zip(binder, plans, given)
+    if function == "GAPS":
+        return _gaps(binder, plans[0], call)
+    made = plans[0]
+    for plan, node in zip(plans[1:], given[1:], strict=True):
+        made = _zip(binder, [made, plan], [given[0], node])
+    return made
 
 
-def _concat(binder: Binder, function: str, plan: Logical, node: exp.Table) -> Concat:
+def _operand(binder: Binder, node: exp.Expr, named: Named) -> Logical | None:
+    """The plan that an argument names, or that another function makes; None for others."""
+    if is_of_signals(node):
+        return bound(binder, node, named)
+    table = signals.table_of(node)
+    return None if table is None else named(table)
+
+
+def _gaps(binder: Binder, plan: Logical, call: exp.Expr) -> Gaps:
+    """The gaps of a signal, where times are further than a tolerance from the rate."""
+    samples = samples_of(plan)
+    assert samples is not None
+    channels, time = signals.parts(binder, plan, samples, call)
+    if len(call.expressions) == 1:
+        return Gaps(plan, channels, time, pos=binder.pos(call))
+    given = call.expressions[1]
+    tolerance = _interval(binder, given, "the tolerance of GAPS is an interval", "GAPS")
+    if isinstance(plan, Concat | Fill | Zip) or time is None:
+        raise binder.unsupported(
+            f"a tolerance in GAPS of {samples.name}, whose samples have no column with their times,"
+            if time is None
+            else f"a tolerance in GAPS of a signal that {type(plan).__name__.upper()} makes",
+            given,
+            "GAPS(signal) has the gaps that are there",
+        )
+    half = 500_000 / samples.rate
+    if not 0 <= tolerance <= half:
+        raise binder.error(
+            f"the tolerance of GAPS is at most half the time from a sample to the next,"
+            f" {float(half):,.9g} microseconds",
+            given,
+        )
+    return Gaps(plan, channels, time, tolerance, binder.pos(call))
+
+
+def _concat(binder: Binder, function: str, plan: Logical, node: exp.Expr) -> Concat:
     reason = running.unordered(plan)
     if reason is not None:
         raise binder.unsupported(f"{function} over {reason}", node)
@@ -119,13 +166,8 @@ def _fill(binder: Binder, plan: Logical, given: list[exp.Expr]) -> Fill:
     text = method.value if isinstance(method, Literal) else None
     if not isinstance(text, str) or text.lower() not in _METHODS:
         raise binder.error("FILL fills with 'prev' or 'linear'", given[1], _USAGE["FILL"])
-    longest = _constant(binder, given[2])
-    if not isinstance(longest, Literal) or longest.type != INTERVAL:
-        raise binder.error(
-            "the longest gap that FILL fills is an interval", given[2], _USAGE["FILL"]
-        )
-    assert isinstance(longest.value, int)
-    count = int(longest.value * samples.rate / 1_000_000)
+    longest = _interval(binder, given[2], "the longest gap that FILL fills is an interval", "FILL")
+    count = int(longest * samples.rate / 1_000_000)
     if not 1 <= count <= _MOST_SAMPLES:
         raise binder.error(
             f"the longest gap that FILL fills has from 1 to {_MOST_SAMPLES:,} samples, and here"
@@ -136,8 +178,17 @@ def _fill(binder: Binder, plan: Logical, given: list[exp.Expr]) -> Fill:
     return Fill(plan, channels, time, linear, count, binder.pos(given[0]))
 
 
-def _constant(binder: Binder, node: exp.Expr) -> Expr:
-    return fold(ExprBinder(binder, Scope(binder, (), (), Env()), None, "FILL").bind(node))
+def _constant(binder: Binder, node: exp.Expr, clause: str = "FILL") -> Expr:
+    return fold(ExprBinder(binder, Scope(binder, (), (), Env()), None, clause).bind(node))
+
+
+def _interval(binder: Binder, node: exp.Expr, what: str, function: str) -> int:
+    """The microseconds of a constant interval. Raises BindError for another argument."""
+    found = _constant(binder, node, function)
+    if not isinstance(found, Literal) or found.type != INTERVAL:
+        raise binder.error(what, node, _USAGE[function])
+    assert isinstance(found.value, int)
+    return found.value
 
 
 def _zip(binder: Binder, plans: list[Logical], given: list[exp.Expr]) -> Zip:

@@ -24,7 +24,6 @@ from cql.planner.nodes.expr import Expr
 from cql.planner.nodes.logical import (
     Concat,
     Fill,
-    Gaps,
     Logical,
     Rewindow,
     Samples,
@@ -36,8 +35,6 @@ from cql.planner.nodes.logical import (
 
 #: Of a window, in microseconds: times are nanoseconds in 64 bits.
 _LONGEST = 2**50
-#: The function in FROM.
-_GAPS = "GAPS"
 #: Signals whose samples are not computed one by one.
 STORED = (Scan, Concat, Fill, Zip)
 
@@ -89,24 +86,6 @@ def rewindowed(binder: Binder, plan: Logical, node: StreamWindow) -> Rewindow:
     return Rewindow(plan, channels, time, size, slide, by_time, rests, binder.pos(node))
 
 
-def is_gaps(node: exp.Expr) -> bool:
-    """Whether an item of FROM is ``GAPS(stream)``."""
-    return isinstance(node.this, exp.Anonymous) and node.this.name.upper() == _GAPS
-
-
-def stream_of_gaps(binder: Binder, node: exp.Expr) -> exp.Table:
-    """The item of FROM that ``GAPS(stream)`` names, without an alias.
-
-    Raises BindError for other arguments."""
-    given = node.this.expressions
-    table = table_of(given[0]) if len(given) == 1 else None
-    if table is None:
-        raise binder.error(
-            f"{_GAPS} takes the name of a signal", node, hint="FROM GAPS(audio) AS g"
-        )
-    return table
-
-
 def table_of(node: exp.Expr) -> exp.Table | None:
     """The item of FROM, without an alias, that the argument of a function names; None if it is no
     name."""
@@ -116,17 +95,6 @@ def table_of(node: exp.Expr) -> exp.Table | None:
     table = exp.Table(**{key: name.copy() for key, name in names.items()})
     table.meta.update(node.meta)
     return table
-
-
-def gaps(binder: Binder, plan: Logical, node: exp.Expr) -> Gaps:
-    """The gaps of a signal. Raises BindError for another ``plan``."""
-    found = samples_of(plan)
-    if found is None:
-        raise binder.error(
-            f"{_GAPS} takes a signal", node, hint="CREATE STREAM … RATE 100 HZ declares a signal"
-        )
-    channels, time = parts(binder, plan, found, node)
-    return Gaps(plan, channels, time, binder.pos(node))
 
 
 def parts(

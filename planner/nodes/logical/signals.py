@@ -230,10 +230,12 @@ def _segments(plan: Logical, channels: tuple[int, ...], samples: int = 0) -> tup
 @dataclass(frozen=True, slots=True)
 class Gaps(_OfSignal):
     """The gaps of the signal ``input``: a row when the first sample behind a gap comes.
-    ``channels`` and ``time`` are as in Rewindow."""
+    ``channels`` and ``time`` are as in Rewindow; ``tolerance``: how far times may be from the rate,
+    in microseconds, None: as the signal declares it."""
 
     channels: tuple[int, ...]
     time: int | None
+    tolerance: int | None = None
     pos: Position | None = field(default=None, compare=False)
 
     @cached_property
