@@ -142,7 +142,7 @@ def _numbered_times(relation: Relation) -> tuple[Row, ...]:
     spec = relation.stream
     if spec is None or spec.rate_hz is None or _progress_of(spec):
         return ()
-    role = f"times of samples ({_rate(spec)}, numbered from 1970 on; no gaps)"
+    role = f"times of samples, for ranges ({_rate(spec)}, numbered from 1970 on; no gaps)"
     return ((SAMPLE_TIME, str(TIMESTAMP), "not null", role, ""),)
 
 

@@ -73,8 +73,10 @@ LIBRARY = {
         " segment_rms segment_sample segment_sum segment_sum_fits segment_trough segment_variance"
     ),
     "kernels.signals.of_segments.fourier": (
-        "segment_even segment_fft segment_inverse segment_is_spectrum segment_of_complex"
-        " segment_power"
+        "segment_even segment_fft segment_inverse segment_is_spectrum segment_power"
+    ),
+    "kernels.signals.of_segments.spectra": (
+        "segment_conjugate segment_of_complex spectrum_combined spectrum_with"
     ),
     "kernels.signals.of_segments.pairs": (
         "segment_as_long segment_combined segment_correlation segment_delay segment_dot"

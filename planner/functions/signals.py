@@ -179,14 +179,16 @@ def of_samples(fn: str, args: tuple[Expr, ...], pos: Position | None) -> Expr:
             hint="samples take + - * and / with a number or with another segment",
         )
     given = [_listed(a, symbol, pos) for a in args]
-    _check_numbers(given, symbol, pos)
+    spectra = [a for a in given if a.type == signal(COMPLEX)]
+    _check_numbers([a for a in given if a not in spectra], symbol, pos)
     usage = f"{symbol}(segment, number)"
     typed = [
         a if is_segment(a) else argument(a, DOUBLE, usage, k, pos) for k, a in enumerate(given, 1)
     ]
     rates = {a.type.rate for a in typed if is_segment(a) and not isinstance(a, Literal)}
     rate = rates.pop() if len(rates) == 1 else None
-    made = signal(DOUBLE, _check_lengths(typed, symbol, pos), rate)
+    sample = COMPLEX if spectra else DOUBLE
+    made = signal(sample, _check_lengths(typed, symbol, pos), rate)
     return strict(f"samples_{fn}", typed, made, pos)
 
 
@@ -270,8 +272,8 @@ def _made(fn: str, args: Sequence[Expr], to: DataType) -> DataType:
         return signal(DOUBLE, n, given.rate)
     if fn in ("fft", "power_spectrum"):
         return replace(to, samples=n // 2 + 1 if n else 0)
-    if fn in ("haarwavelet", "real", "imag", "magnitude", "phase"):
-        return replace(to, samples=n)
+    if fn in ("haarwavelet", "real", "imag", "magnitude", "phase", "conj"):
+        return replace(to, samples=n, rate=None if fn == "haarwavelet" else given.rate)
     if fn == "ifft" and len(args) == 1:
         return replace(to, samples=2 * (n - 1) if n > 1 else 0)
     if fn == "xcorr" and isinstance(args[2], Literal) and isinstance(args[2].value, int):
@@ -334,7 +336,8 @@ def _of_complex(fn: str, usage: str) -> Builder:
         if args[0].type != signal(COMPLEX):
             raise wrong(usage, args, pos)
         counts = [argument(a, BIGINT, usage, k, pos) for k, a in enumerate(args[1:], 2)]
-        return strict(fn, (args[0], *counts), _made(fn, args, signal(DOUBLE)), pos)
+        made = signal(COMPLEX if fn == "conj" else DOUBLE)
+        return strict(fn, (args[0], *counts), _made(fn, args, made), pos)
 
     return build
 
@@ -469,6 +472,7 @@ _SPECTRUM = (
     ("real(spectrum)", "The real parts of complex samples."),
     ("imag(spectrum)", "The imaginary parts of complex samples."),
     ("magnitude(spectrum)", "The magnitudes of complex samples."),
+    ("conj(spectrum)", "The complex conjugates of complex samples."),
     ("phase(spectrum)", "The phases of complex samples, in radians."),
 )
 _LAG, _LEVEL = (0, _MOST_LAG), (1, _MOST_LEVEL)

@@ -135,21 +135,27 @@ def _dot(call: Call, args: Sequence[Any]) -> float:
     return _total([float(a) * float(b) for a, b in zip(*args, strict=True)])
 
 
-def _divided(a: float, b: float) -> float:
+def _divided(a: Any, b: Any) -> Any:
+    if isinstance(a, complex) or isinstance(b, complex):
+        return a / b if b else complex(math.nan, math.nan)
     if b == 0.0:
         return math.nan if a == 0.0 or a != a else math.copysign(math.inf, a) * math.copysign(1, b)
     return a / b
 
 
-def _arithmetic(operation: Callable[[float, float], float]) -> Strict:
-    def evaluate(call: Call, args: Sequence[Any]) -> tuple[float, ...]:
+def _number(value: Any) -> Any:
+    return value if isinstance(value, complex) else float(value)
+
+
+def _arithmetic(operation: Callable[[Any, Any], Any]) -> Strict:
+    def evaluate(call: Call, args: Sequence[Any]) -> tuple[Any, ...]:
         a, b = args
         if not isinstance(a, Sequence):
             a = [a] * len(b)
         elif not isinstance(b, Sequence):
             b = [b] * len(a)
         _as_long(a, b)
-        return tuple(operation(float(v), float(w)) for v, w in zip(a, b, strict=True))
+        return tuple(operation(_number(v), _number(w)) for v, w in zip(a, b, strict=True))
 
     return evaluate
 
@@ -312,6 +318,7 @@ NEVER_FAIL: dict[str, Strict] = {
     "fft": _of(_fft),
     "real": _of(lambda x: tuple(v.real for v in x)),
     "imag": _of(lambda x: tuple(v.imag for v in x)),
+    "conj": _of(lambda x: tuple(v.conjugate() for v in x)),
     "magnitude": _of(lambda x: tuple(map(abs, x))),
     "phase": _of(lambda x: tuple(map(cmath.phase, x))),
     "resample": _resampled,

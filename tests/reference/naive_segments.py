@@ -106,6 +106,11 @@ def _part_of(call: Call, x: Sequence[complex]) -> tuple[float, ...]:
     return tuple(np.asarray(parts[call.fn](np.array(x, complex))).tolist())
 
 
+@function("conj")
+def _conjugate(call: Call, x: Sequence[complex]) -> tuple[complex, ...]:
+    return tuple(np.conjugate(np.array(x, complex)).tolist())
+
+
 @function("peak")
 def _peak(call: Call, x: Sequence[Any]) -> int | None:
     return int(np.argmax(x)) if x else None
@@ -158,7 +163,7 @@ def _dot(call: Call, x: Sequence[Any], y: Sequence[Any]) -> float:
 
 @function("samples_add", "samples_sub", "samples_mul", "samples_div")
 def _arithmetic(call: Call, x: Any, y: Any) -> tuple[float, ...]:
-    a, b = np.asarray(x, float), np.asarray(y, float)
+    a, b = (np.asarray(v) * 1.0 for v in (x, y))
     if a.ndim == b.ndim and len(a) != len(b):
         raise BadRowError("arithmetic")
     operations = {"add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide}

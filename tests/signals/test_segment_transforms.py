@@ -23,7 +23,14 @@ from cql.executor.kernels.signals.layout import (
     PREPARED_BYTES,
     USED_TIMEBASES,
 )
-from cql.executor.kernels.signals.of_segments import fourier, pairs, prepared, rates, values
+from cql.executor.kernels.signals.of_segments import (
+    fourier,
+    pairs,
+    prepared,
+    rates,
+    spectra,
+    values,
+)
 from cql.executor.kernels.signals.of_segments import transforms as cut
 from cql.executor.kernels.signals.of_segments.times import segment_sample_at, segment_time
 from cql.executor.kernels.signals.timebase import MOST_RATE, USES
@@ -184,8 +191,8 @@ def _check_spectrum(made: Segments, g: int, x: Any) -> None:
     spectrum = made.store.samples(h)
     assert spectrum.dtype == np.complex128
     for part, fn in enumerate(("real", "imag", "magnitude")):
-        _check(fn, made.samples(fourier.segment_of_complex(h, part, 1)), spectrum)
-    phases = made.samples(fourier.segment_of_complex(h, 3, 1))
+        _check(fn, made.samples(spectra.segment_of_complex(h, part, 1)), spectrum)
+    phases = made.samples(spectra.segment_of_complex(h, 3, 1))
     for expected in twins("phase", spectrum):
         assert phases == pytest.approx(list(expected), abs=1e-12)
     scale = float(np.abs(x.astype(float)).max(initial=1e-300))

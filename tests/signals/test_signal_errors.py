@@ -245,7 +245,7 @@ def test_describe(session: Session) -> None:
     assert roles("other") == {
         "x": "channel",
         "note": "",
-        "time": "times of samples (RATE 44100 HZ, numbered from 1970 on; no gaps)",
+        "time": "times of samples, for ranges (RATE 44100 HZ, numbered from 1970 on; no gaps)",
     }
     declared = "(ts TIMESTAMP, x INT) ORDERED BY ts RATE 0.5 HZ TOLERANCE 2 MILLISECONDS"
     session.sql(f"CREATE OR REPLACE STREAM other {declared}")

@@ -49,6 +49,7 @@ _VALUES = {
     "real": "segment_of_complex({0}, int64(0), {serial})",
     "imag": "segment_of_complex({0}, int64(1), {serial})",
     "magnitude": "segment_of_complex({0}, int64(2), {serial})",
+    "conj": "segment_conjugate({0}, {serial})",
     "phase": "segment_of_complex({0}, int64(3), {serial})",
     "resample": "segment_resampled({0}, {1}, {2}, {serial})",
     "xcorr": "segment_correlation({0}, {1}, {2}, {serial})",
@@ -188,15 +189,7 @@ def _texts(call: Call) -> tuple[Sequence[_Needed], str]:
     """What a call needs, and its text."""
     fn = call.fn
     if fn in _ARITHMETIC:
-        one, other = (a.type.kind is Kind.SIGNAL for a in call.args)
-        forward, exchanged = _ARITHMETIC[fn]
-        if one and other:
-            places, operation = ("{0}, {1}", forward)
-            if isinstance(call.args[0], Literal):  # a list: the result begins where the other does
-                places, operation = "{1}, {0}", exchanged
-            return (_AS_LONG,), f"segment_combined({places}, int64({operation}), {{serial}})"
-        places, operation = ("{0}, {1}", forward) if one else ("{1}, {0}", exchanged)
-        return (), f"segment_with({places}, int64({operation}), {{serial}})"
+        return _arithmetic(call)
     if fn in ("samples_field", "samples_struct"):
         return _of_structs(call)
     if fn == "ifft":
@@ -207,6 +200,22 @@ def _texts(call: Call) -> tuple[Sequence[_Needed], str]:
         return (_FITS,), _OF_KIND[fn][0]
     text = _OF_KIND[fn][call.type.is_fraction] if fn in _OF_KIND else _VALUES[fn]
     return (_NEEDED[fn],) if fn in _NEEDED else (), text
+
+
+def _arithmetic(call: Call) -> tuple[Sequence[_Needed], str]:
+    """``_texts`` of an operation of a segment and a number or another segment."""
+    one, other = (a.type.kind is Kind.SIGNAL for a in call.args)
+    forward, exchanged = _ARITHMETIC[call.fn]
+    kind = "spectrum" if call.type.is_of_structs else "segment"
+    first = call.args[0]
+    # the result begins where a segment does that is no list, and is complex if one is
+    leads = one and not (other and isinstance(first, Literal))
+    if leads and other and call.type.is_of_structs and not first.type.is_of_structs:
+        leads = False
+    places, operation = ("{0}, {1}", forward) if leads else ("{1}, {0}", exchanged)
+    name = f"{kind}_combined" if one and other else f"{kind}_with"
+    needed = (_AS_LONG,) if one and other else ()
+    return needed, f"{name}({places}, int64({operation}), {{serial}})"
 
 
 def _of_structs(call: Call) -> tuple[Sequence[_Needed], str]:

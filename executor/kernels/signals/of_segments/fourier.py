@@ -319,26 +319,3 @@ def segment_inverse(g: int, n: int, serial: int) -> int:
             x[:] = 0.0
         release(work)
     return given(g, h, serial)
-
-
-@njit("int64(int64, int64, int64)", nogil=True, cache=True)
-def segment_of_complex(g: int, part: int, serial: int) -> int:
-    """Of each complex sample the real part (0), the imaginary part (1), the magnitude (2) or the
-    phase in radians (3)."""
-    n = words(g, SEGMENT)[LENGTH]
-    h = new(g, DOUBLE, n)
-    at = flat(g)
-    if h != 0 and n > 0:
-        pairs, x = as_f64(at, 2 * n if at != 0 else 0), as_f64(flat(h), n)
-        if at == 0:
-            x[:] = 0.0
-        elif part < 2:
-            for k in range(n):
-                x[k] = pairs[2 * k + part]
-        elif part == 2:
-            for k in range(n):
-                x[k] = math.hypot(pairs[2 * k], pairs[2 * k + 1])
-        else:
-            for k in range(n):
-                x[k] = math.atan2(pairs[2 * k + 1], pairs[2 * k])
-    return given(g, h, serial)
