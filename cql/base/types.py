@@ -154,6 +154,12 @@ class DataType:
         return self.element is not None and self.element.kind is Kind.STRUCT
 
     @property
+    def struct_fields(self) -> tuple[tuple[str, DataType], ...]:
+        """The fields of structs, or of the structs that the samples of segments are."""
+        of = self.element if self.kind is Kind.SIGNAL else self
+        return () if of is None else of.fields
+
+    @property
     def holds_null_type(self) -> bool:
         """Whether the type is NULL, or has parts of this type."""
         parts = [of for _, of in self.fields] if self.element is None else [self.element]
@@ -267,6 +273,8 @@ def signal(sample: DataType, samples: int = 0, rate: tuple[int, int] | None = No
     return DataType(Kind.SIGNAL, element=sample, samples=samples, rate=rate)
 
 
+#: A complex sample: the real and the imaginary part.
+COMPLEX = struct((("re", DOUBLE), ("im", DOUBLE)))
 #: The timebase of a segment (``executor.kernels.signals.timebase``): sample ``i`` is
 #: (i * per + phase) / rate seconds behind ``origin``, which is in nanoseconds since 1970.
 TIMEBASE = struct(tuple((name, BIGINT) for name in ("rate", "per", "origin", "phase")))

@@ -37,7 +37,7 @@ _PYTHON_TYPES: dict[str, DataType] = {
 }
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 #: The text of a type, with that of its samples.
-_SEGMENTS = re.compile(r"\s*signal\s*<\s*([a-z]+)\s*>\s*", re.IGNORECASE)
+_SEGMENTS = re.compile(r"\s*signal\s*<(.*)>\s*", re.IGNORECASE)
 USAGE = 'as in @cql.function("double", args=["bigint", "double"])'
 
 
@@ -185,7 +185,9 @@ def _segments(sample: str, what: str) -> DataType:
     if kind.is_nested or not kind.is_sample:
         raise BindError(
             f"{what} is a signal of {kind}, and samples are numbers",
-            hint="the samples are tinyint, smallint, int, bigint, float or double",
+            hint="return a segment for each field: struct(a, b) in SQL makes one of them"
+            if kind.is_nested
+            else "the samples are tinyint, smallint, int, bigint, float or double",
         )
     return signal(kind)
 

@@ -23,7 +23,7 @@ from cql.executor.morsel.arrow_columns import plain_arrow
 from cql.executor.morsel.buffers import POOL
 from cql.executor.morsel.ingest import ROW_NUMBERS, Loaded
 from cql.executor.morsel.morsel import Morsel, stored_dtype
-from cql.executor.morsel.sample_types import sample_dtype
+from cql.executor.morsel.sample_types import fields_of, sample_dtype
 from cql.executor.strings.columns import to_arrow
 from cql.executor.strings.dictionary import Dictionary
 
@@ -152,9 +152,9 @@ def _samples(samples: Array, kind: DataType) -> pa.Array:
     if kind.kind is not Kind.STRUCT:
         return plain_arrow(samples, None, kind)
     parts = []
-    for name, of in kind.fields:
-        own = POOL.empty(samples[name].dtype, len(samples))
-        own[:] = samples[name]
+    for part, (_, of) in zip(fields_of(samples), kind.fields, strict=True):
+        own = POOL.empty(part.dtype, len(samples))
+        own[:] = part
         parts.append(_samples(own, of))
     return pa.StructArray.from_arrays(parts, fields=list(kind.to_arrow()))
 

@@ -7,14 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from cql.base.types import DataType, Kind
+from cql.base.types import COMPLEX, DataType, Kind
 from cql.executor.kernels.signals.layout import KINDS, STRUCT
 
 
 @lru_cache(256)
 def sample_dtype(of: DataType) -> np.dtype[Any]:
-    """The dtype of samples of type ``of``: for a struct its fields, each at a multiple of its size,
-    in whole words."""
+    """The dtype of samples of type ``of``: complex, or for other structs the fields, each at a
+    multiple of its size, in whole words."""
+    if of == COMPLEX:
+        return np.dtype(np.complex128)
     if of.kind is not Kind.STRUCT:
         return np.dtype(of.storage)
     parts = [(name, sample_dtype(kind)) for name, kind in of.fields]
@@ -29,6 +31,13 @@ def sample_dtype(of: DataType) -> np.dtype[Any]:
         },
         align=True,
     )
+
+
+def fields_of(samples: Any) -> list[Any]:
+    """The fields of structs, or of complex samples, as arrays that share them."""
+    if samples.dtype.names is None:
+        return [samples.real, samples.imag]
+    return [samples[name] for name in samples.dtype.names]
 
 
 def number_of_kind(samples: np.dtype[Any]) -> int:

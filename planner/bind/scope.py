@@ -506,10 +506,10 @@ class Scope:
         column = exp.Column(this=exp.to_identifier(path[-1]))
         if len(path) > 1:
             column.set("table", exp.to_identifier(path[0]))
-        if not any(_same(c.name, path[-1]) and c.expr.type.fields for c in self.columns):
+        if not any(_same(c.name, path[-1]) and c.expr.type.struct_fields for c in self.columns):
             return []
         value = self.resolve(column, aliases_first=False, aliases=False)
-        names = [name for name, _ in value.type.fields]
+        names = [name for name, _ in value.type.struct_fields]
         pos = self.binder.pos(node)
         return [ScopeColumn(None, n, nested.field(value, n, pos)) for n in names]
 

@@ -8,6 +8,7 @@ from cql.base.types import BIGINT, BOOLEAN, INT, NULL, STRING, DataType, Kind, a
 from cql.errors import BindError, NotSupportedError, Position, did_you_mean
 from cql.planner.functions import signals
 from cql.planner.functions.coercion import cast, common_type, unify
+from cql.planner.functions.folding import can_fail
 from cql.planner.functions.signals import is_segment, sample
 from cql.planner.functions.signature import (
     Builder,
@@ -176,12 +177,11 @@ def field(value: Expr, name: str, pos: Position | None) -> Expr:
             position=pos,
             hint="UNNEST makes a row of each struct, and array[0].field is the field of one",
         )
-    of = kind.element if is_segment(value) else kind
-    if of is None or of.kind is not Kind.STRUCT:
+    if not kind.struct_fields:
         raise BindError(
             f"a value of type {kind} has no field {name}", position=pos, hint="it is not a struct"
         )
-    names = [n for n, _ in of.fields]
+    names = [n for n, _ in kind.struct_fields]
     at = next((k for k, n in enumerate(names) if n.lower() == name.lower()), None)
     if at is None:
         raise BindError(
@@ -191,7 +191,11 @@ def field(value: Expr, name: str, pos: Position | None) -> Expr:
         )
     if is_segment(value):
         return signals.field(value, at, pos)
-    if isinstance(value, Call) and value.fn == "named_struct":
+    if (
+        isinstance(value, Call)
+        and value.fn == "named_struct"
+        and not any(map(can_fail, value.args))
+    ):
         return value.args[at]
     return Call("field", (value, Literal(at, INT)), kind.fields[at][1], True, pos)
 

@@ -10,6 +10,7 @@ from fractions import Fraction
 from cql.base.types import (
     BIGINT,
     BOOLEAN,
+    COMPLEX,
     DOUBLE,
     INT,
     NULL,
@@ -21,10 +22,10 @@ from cql.base.types import (
     signal,
     struct,
 )
-from cql.errors import BindError, Position
+from cql.errors import BindError, NotSupportedError, Position
 from cql.planner.functions.aggregates import canonical
 from cql.planner.functions.coercion import cast
-from cql.planner.functions.folding import fold
+from cql.planner.functions.folding import can_fail, fold
 from cql.planner.functions.signature import (
     Builder,
     Signature,
@@ -36,12 +37,12 @@ from cql.planner.functions.signature import (
 from cql.planner.interpret.entries import read_array, write_array
 from cql.planner.nodes.expr import Call, Case, Expr, Literal
 from cql.planner.nodes.rewrite import replace
-from cql.planner.nodes.show import INFIX, show
+from cql.planner.nodes.show import INFIX, quoted, show
 
-#: A complex sample: the real and the imaginary part.
-COMPLEX = struct((("re", DOUBLE), ("im", DOUBLE)))
 #: The greatest lag of a correlation, factor of a rate, and level of a wavelet transform.
 _MOST_LAG, _MOST_FACTOR, _MOST_LEVEL = 1_000_000, 10_000, 30
+#: Of a sample that is a struct: its kind is a number of 16 bits (``kernels.signals.layout``).
+_MOST_VALUES = 10_000
 #: Of the fraction that is a rate (``kernels.signals.timebase``).
 _MOST_TERM = 9_000_000_000
 
@@ -90,9 +91,9 @@ def _check_numbers(args: Sequence[Expr], name: str, pos: Position | None) -> Non
             what = "complex samples"
             hint = "magnitude(x), phase(x), real(x) and imag(x) are segments of numbers"
         elif sample.kind is Kind.STRUCT:
-            own = [f"{show(a)}.{field}" for field, of in sample.fields if of.is_numeric]
+            own = [quoted(n) for n, of in sample.fields if of.is_numeric]
             what = "structs"
-            hint = f"fields are segments of numbers: {', '.join(own)}" if own else None
+            hint = "a field is a segment of numbers: " + ", ".join(f"{show(a)}.{n}" for n in own)
         raise BindError(
             f"{name} does not take segments of {what}", position=a.pos or pos, hint=hint
         )
@@ -198,7 +199,7 @@ def sample(segment: Expr, number: Expr, pos: Position | None) -> Expr:
     assert kind is not None
     if kind.kind is Kind.STRUCT:
         values = tuple(sample(field(segment, k, pos), number, pos) for k in range(len(kind.fields)))
-        return _struct_of(segment, kind, values, pos)
+        return _struct_of((segment, number), kind, values, pos)
     if not number.type.is_integer and number.type != NULL:
         raise BindError(
             f"the number of a sample is a whole number, not a value of type {number.type}",
@@ -209,14 +210,15 @@ def sample(segment: Expr, number: Expr, pos: Position | None) -> Expr:
 
 
 def _struct_of(
-    segment: Expr, kind: DataType, values: tuple[Expr, ...], pos: Position | None
+    args: tuple[Expr, ...], kind: DataType, values: tuple[Expr, ...], pos: Position | None
 ) -> Expr:
-    """The struct of values of a segment; NULL if the segment is."""
-    made = Call("named_struct", values, kind, False, pos)
-    if not segment.nullable:
-        return made
-    there = Call("is_not_null", (segment,), BOOLEAN, False, pos)
-    return Case(((there, made),), None, kind, True, pos)
+    """The struct of values of ``args``; NULL if one of these is."""
+    made: Expr = Call("named_struct", values, kind, False, pos)
+    for a in args:
+        if a.nullable:
+            there = Call("is_not_null", (a,), BOOLEAN, False, pos)
+            made = Case(((there, made),), None, kind, True, pos)
+    return made
 
 
 def field(segment: Expr, number: int, pos: Position | None) -> Expr:
@@ -227,13 +229,15 @@ def field(segment: Expr, number: int, pos: Position | None) -> Expr:
     if kind.element == COMPLEX:
         return strict(("real", "imag")[number], (segment,), made, pos)
     if isinstance(segment, Call) and segment.fn == "samples_struct":
-        return segment.args[number]
+        as_long = all(a.type.samples for a in segment.args)
+        if as_long and not segment.nullable and not any(map(can_fail, segment.args)):
+            return segment.args[number]
     return strict("samples_field", (segment, Literal(number, INT)), made, pos)
 
 
 def of_structs(names: Sequence[str], segments: Sequence[Expr], pos: Position | None) -> Expr:
-    """The segment of the structs with a sample of each of the ``segments``, which is a copy. Raises
-    BindError for values that are no segments."""
+    """The segment of the structs with a sample of each of the ``segments``, which is a copy; NULL
+    if one of them is. Raises BindError for values that are no segments."""
     for value in segments:
         if not is_segment(value):
             raise BindError(
@@ -245,8 +249,24 @@ def of_structs(names: Sequence[str], segments: Sequence[Expr], pos: Position | N
     kinds = [value.type.element for value in segments]
     rates = {value.type.rate for value in segments}
     kind = struct(tuple((n, k) for n, k in zip(names, kinds, strict=True) if k is not None))
+    check_size(kind, "a struct of segments", pos)
     made = signal(kind, samples, rates.pop() if len(rates) == 1 else None)
     return strict("samples_struct", tuple(segments), made, pos)
+
+
+def check_size(kind: DataType, what: str, pos: Position | None) -> None:
+    """Raises NotSupportedError for a type of samples with too many values."""
+    values = _values(kind)
+    if values > _MOST_VALUES:
+        raise NotSupportedError(
+            f"{what} with {values:,} values in each sample is not supported: {_MOST_VALUES:,} are"
+            " the most",
+            position=pos,
+        )
+
+
+def _values(kind: DataType) -> int:
+    return sum(_values(of) for _, of in kind.fields) if kind.fields else 1
 
 
 # -- functions -------------------------------------------------------------------------------------
@@ -365,7 +385,7 @@ def _append(args: tuple[Expr, ...], pos: Position | None) -> Expr:
         raise BindError(
             f"append takes two segments of one type, not {one} and {other}",
             position=pos,
-            hint="arithmetic makes segments of doubles: x * 1",
+            hint=None if one.is_of_structs else "arithmetic makes segments of doubles: x * 1",
         )
     for a in args:
         _check_times(a, "append", None, a.pos or pos)
@@ -414,7 +434,7 @@ def _timebase(args: tuple[Expr, ...], pos: Position | None) -> Expr:
         strict("timebase_word", (segment, Literal(k, BIGINT)), BIGINT, pos)
         for k in range(len(TIMEBASE.fields))
     )
-    return _struct_of(segment, TIMEBASE, words, pos)
+    return _struct_of(args, TIMEBASE, words, pos)
 
 
 def _first_sample(args: tuple[Expr, ...], pos: Position | None) -> Expr:

@@ -16,7 +16,7 @@ from cql.planner.nodes.physical.columns import column_at
 
 def has_structs(fields: Sequence[Field]) -> bool:
     """Whether a column has structs, or segments of them."""
-    return any(_fields(f.type) for f in fields)
+    return any(f.type.struct_fields for f in fields)
 
 
 def fields_of(fields: Sequence[Field]) -> tuple[Field, ...]:
@@ -42,16 +42,10 @@ def put_together(child: Physical, fields: Sequence[Field]) -> Physical:
     return ProjectExec(child, made, tuple(f.name for f in fields), "the fields as structs")
 
 
-def _fields(kind: DataType) -> tuple[tuple[str, DataType], ...]:
-    """The fields of structs, or of the structs of segments."""
-    of = kind.element if kind.kind is Kind.SIGNAL else kind
-    return () if of is None else of.fields
-
-
 def _parts(expr: Expr, name: str) -> list[tuple[str, Expr]]:
     """The fields of ``expr`` that are no structs, with their names."""
     name = expr.name if isinstance(expr, Column) else name
-    fields = _fields(expr.type)
+    fields = expr.type.struct_fields
     if not fields:
         return [(name, expr)]
     found = list[tuple[str, Expr]]()
@@ -64,7 +58,7 @@ def _parts(expr: Expr, name: str) -> list[tuple[str, Expr]]:
 
 
 def _whole(kind: DataType, columns: Iterator[Expr]) -> Expr:
-    fields = _fields(kind)
+    fields = kind.struct_fields
     if not fields:
         return next(columns)
     if kind.kind is Kind.SIGNAL:

@@ -61,6 +61,11 @@ def show_of(expr: Expr, names: Sequence[str]) -> str:
     return show(substitute(expr, tuple(columns)))
 
 
+def quoted(name: str) -> str:
+    """A name as a query writes it: in backquotes, unless it is a word."""
+    return name if name.isidentifier() else "`" + name.replace("`", "``") + "`"
+
+
 def show(expr: Expr) -> str:
     """``expr`` as text; nested operators in parentheses."""
     match expr:

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 import cql
-from cql.errors import BindError, NotSupportedError, RunError
+from cql.errors import BindError, NotSupportedError, PlanError, RunError
 from cql.executor.operators.signals.segment_store import MANAGERS, SegmentStore
 from cql.session.session import Session
 from tests.support.runtimes import RUNTIMES, apply, named
@@ -87,6 +87,13 @@ EXPRESSIONS = {
     "fft(p.value)[0]": {"re": 33.0, "im": 0.0},
     "first_sample(p)": 4,
     "first_sample(subseg(p, 2, 2))": 6,
+    "p[NULL] IS NULL": True,
+    "p[nullif(count(p), 4)]": None,
+    "p[nullif(count(p), 4)] IS NULL": True,
+    "struct(c, CASE WHEN max(c) > 99 THEN c END AS d).c": None,
+    "struct(c, CASE WHEN max(c) > 1 THEN c END AS d).c": [4, 5, 6, 7],
+    "struct(p.value AS re, p.value * 2 AS im)[1]": {"re": 7.5, "im": 15.0},
+    "imag(struct(p.value AS re, p.value * 2 AS im))": [12.0, 15.0, 18.0, 21.0],
     "timebase(p)": {"rate": 100, "per": 1, "origin": 0, "phase": 0},
     "timebase(p).rate": 100,
     "timebase(p) = timebase(c)": True,
@@ -112,6 +119,7 @@ REFUSED = {
     "p.nothing": ("there is no field nothing in signal<struct<time:bigint,value:double>>", "time"),
     "struct(p, 1)": ("a struct of segments has a segment in each field", "columns of their own"),
     "array(p)": ("a segment of a signal inside an array", "a column of its own"),
+    "timebase(p).hertz": ("there is no field hertz", "rate"),
     "append(p, deep)": ("append takes two segments of one type", ""),
     "struct(c, subseg(c, 0, 2))": ("takes as many samples on both sides", ""),
     "timebase(fft(p.value))": ("at the times of the signal, and these are of a transform", ""),
@@ -130,10 +138,110 @@ def test_refusals(session: Session, text: str) -> None:
     assert hint in told
 
 
-def test_lengths_differ_in_a_row(session: Session) -> None:
-    text = "SELECT struct(c, subseg(c, 0, first_sample(c))) AS x FROM s [ROWS 4 SLIDE 4]"
+@pytest.mark.parametrize("part", ["", ".c"])
+def test_lengths_differ_in_a_row(part: str, session: Session) -> None:
+    text = (
+        f"SELECT struct(c, subseg(c, 0, first_sample(c)) AS d){part} AS x FROM s [ROWS 4 SLIDE 4]"
+    )
     with pytest.raises(RunError, match="the segments have 4 and 0 samples"):
         session.sql(text).to_arrow()
+
+
+@pytest.mark.parametrize("order", ["columns", "rows"])
+@pytest.mark.parametrize(
+    "inside",
+    [("int8",), ("int8", "int16"), ("float32",), ("int32", "int8"), ("int16", "float32", "int8")],
+)
+def test_small_fields(inside: tuple[str, ...], order: str) -> None:
+    """Structs of a few bytes, beside channels that make rows of no whole words."""
+    fields = {f"f{k}": np.arange(12).astype(kind) for k, kind in enumerate(inside)}
+    with cql.connect(spark=False, sample_order=order) as session:
+        for beside in ("int8", "int16", "int32", "float32"):
+            columns = {"p": _structs(**fields), "c": np.arange(12).astype(beside)}
+            session.create_stream("s", pa.table(columns), rate=100, replace=True)
+            text = "SELECT p, c, struct(p AS q, c, p AS r) AS t FROM s [ROWS 5 SLIDE 3]"
+            rows = _rows(session, text)
+            assert len(rows) == 3
+            for k, row in enumerate(rows):
+                numbers = range(3 * k, 3 * k + 5)
+                structs = [dict.fromkeys(fields, i) for i in numbers]
+                assert row["c"] == [*numbers]
+                assert row["p"] == structs
+                both = zip(structs, numbers, strict=True)
+                assert row["t"] == [{"q": one, "c": i, "r": one} for one, i in both]
+
+
+@pytest.mark.parametrize("count", [249, 600])
+def test_many_fields(count: int) -> None:
+    names = [f"f{k}" for k in range(count)]
+    rows = pa.array([dict.fromkeys(names, k) for k in range(8)])
+    times = pa.array(np.r_[0:4, 5:9] * 10_000, pa.timestamp("us"))
+    with cql.connect(spark=False) as session:
+        session.create_stream("s", pa.table({"ts": times, "p": rows}), rate=100, ordered_by="ts")
+        text = "SELECT p.f7 AS x, struct(p AS a, p AS b)[1].b.f9 AS y, p FROM {} [ROWS 4 SLIDE 4]"
+        found = _rows(session, text.format("s"))
+        assert [(row["x"], row["y"]) for row in found] == [([0, 1, 2, 3], 1), ([4, 5, 6, 7], 5)]
+        assert found[1]["p"] == [dict.fromkeys(names, k) for k in range(4, 8)]
+        filled = text.format("FILL(s, 'prev', INTERVAL 1 SECOND) AS f")
+        assert [row["x"] for row in _rows(session, filled)] == [[0, 1, 2, 3], [3, 4, 5, 6]]
+
+
+def test_too_many_fields() -> None:
+    rows = pa.array([{f"f{k}": 1 for k in range(10_001)}] * 4)
+    with cql.connect(spark=False) as session:
+        session.create_stream("s", pa.table({"p": rows}), rate=100)
+        with pytest.raises(NotSupportedError, match="10,001 values in each sample"):
+            session.sql("SELECT p FROM s [ROWS 4 SLIDE 4]")
+
+
+def test_complex_samples(session: Session) -> None:
+    """A source may have them, too; operators of users get complex numbers."""
+    rows = pa.array([{"re": 1.0 * k, "im": -0.5 * k} for k in range(24)])
+    session.create_stream("z", pa.table({"f": rows}), rate=100)
+
+    @session.operator({"most": "double"})
+    def strongest(state: Any, row: Any, emit: Any) -> None:
+        emit(abs(row.f).max())
+
+    for text in ("z [ROWS 4 SLIDE 4]", "(SELECT fft(p.value) AS f FROM s [ROWS 4 SLIDE 4])"):
+        known = _rows(session, f"SELECT max(magnitude(f)) AS most FROM {text}")
+        found = _rows(session, f"SELECT most FROM strongest(TABLE {text}) AS x")
+        assert found == [{"most": pytest.approx(row["most"])} for row in known]
+    whole = "WITH w AS (SELECT f FROM z [ROWS 4 SLIDE 4]) SELECT f FROM CONCAT(w) AS c"
+    assert [row["f"] for row in _rows(session, whole)] == rows.to_pylist()
+    assert _rows(session, f"{whole} [ROWS 6 SLIDE 6]")[1]["f"] == rows.to_pylist()[6:12]
+    values = "SELECT f, f.im AS i, f[1] AS g, timestamp_ns(f.re, 1) AS t FROM z [ROWS 4 SLIDE 4]"
+    assert _rows(session, values)[1] == {
+        "f": rows.to_pylist()[4:8],
+        "i": [-2.0, -2.5, -3.0, -3.5],
+        "g": {"re": 5.0, "im": -2.5},
+        "t": 50_000_000,
+    }
+
+
+def test_all_fields_by_a_star(session: Session) -> None:
+    text = "SELECT c, p.* FROM s [ROWS 4 SLIDE 4]"
+    assert _rows(session, text)[1] == {
+        "c": [4, 5, 6, 7],
+        "time": [4, 5, 6, 7],
+        "value": [6.0, 7.5, 9.0, 10.5],
+    }
+
+
+def test_pictures(session: Session) -> None:
+    assert session.sql("SELECT window_start, p.value AS v FROM s [ROWS 4 SLIDE 4]").plot()
+    with pytest.raises(PlanError, match="no picture of p, whose samples are structs") as raised:
+        session.sql("SELECT window_start, p FROM s [ROWS 4 SLIDE 4]").plot()
+    assert "p.time, p.value" in str(raised.value.hint)
+
+
+def test_operators_return_fields(session: Session) -> None:
+    def made(state: Any, row: Any, emit: Any) -> None:
+        emit(row.p)
+
+    with pytest.raises(BindError, match="is a signal of struct<a:double>") as raised:
+        session.operator({"m": "signal<struct<a: double>>"})(made)
+    assert "struct(a, b)" in str(raised.value.hint)
 
 
 def test_columns_that_are_no_samples() -> None:

@@ -302,6 +302,7 @@ def _resampled(expr: Call, x: Segment) -> Meaning:
 
 _RULES: dict[str, Callable[[Call, Segment], Meaning]] = {
     "hann": _scaled,
+    "samples_field": lambda expr, x: x,
     **dict.fromkeys(("samples_add", "samples_sub", "samples_mul", "samples_div"), _scaled),
     "fft": _spectrum(Values.COMPLEX),
     "power_spectrum": _spectrum(Values.POWER),

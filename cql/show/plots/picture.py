@@ -146,6 +146,14 @@ def _of_signal(root: Physical, kind: str | None) -> Drawing | None:
     fields = root.schema.fields
     found = meanings(root)
     segments = {k: m for k, m in enumerate(found) if isinstance(m, Segment)}
+    for k in [k for k in segments if fields[k].type.is_of_structs]:
+        if segments[k].values is Values.SAMPLES:
+            names = ", ".join(f"{fields[k].name}.{n}" for n, _ in fields[k].type.struct_fields)
+            raise PlanError(
+                f"there is no picture of {fields[k].name}, whose samples are structs",
+                position=position(root, k),
+                hint=f"select fields: {names}",
+            )
     spectra = {k: m for k, m in segments.items() if m.values is not Values.SAMPLES}
     waves = {k: m for k, m in segments.items() if k not in spectra}
     if spectra and kind != "waveform":

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
 
+import numpy as np
+
 from cql.base.types import BIGINT, DataType, Kind
 from cql.executor.codegen.expressions.scope import (
     Again,
@@ -18,7 +20,7 @@ from cql.executor.codegen.expressions.scope import (
     zero,
 )
 from cql.executor.kernels.signals.of_segments import pairs, times
-from cql.executor.morsel.sample_types import number_of_kind, sample_dtype
+from cql.executor.morsel.sample_types import fields_of, number_of_kind, sample_dtype
 from cql.planner.interpret.error import EvaluationError
 from cql.planner.nodes.expr import Call, Literal
 from cql.planner.nodes.show import show
@@ -153,7 +155,8 @@ def emit_segments(call: Call, args: Sequence[Code], valid: str | None, scope: Sc
             with when(scope, f"not {each.condition.format(*names)}"):
                 scope.line(scope.fail(_failure(call, each, names, scope)))
         serial = scope.serial() if "{serial}" in text else ""
-        text = stored(text.format(*names, serial=serial), call.type)
+        made = _put_together(call, names, scope) if call.fn == "samples_struct" else ""
+        text = stored(text.format(*names, serial=serial, made=made), call.type)
         if value is None:
             value = let(scope, text)
         else:
@@ -219,28 +222,34 @@ def _arithmetic(call: Call) -> tuple[Sequence[_Needed], str]:
 
 
 def _of_structs(call: Call) -> tuple[Sequence[_Needed], str]:
-    """``_texts`` of a field of structs, and of the structs of several segments."""
+    """``_texts`` of a field of structs, and of the structs of several segments, which a variable
+    has already (``_put_together``)."""
     if call.fn == "samples_field":
         of, number = call.args
         assert isinstance(number, Literal)
         assert isinstance(number.value, int)
         (offset, kind) = _fields(of.type)[number.value]
         return (), f"segment_field({{0}}, int64({offset}), int64({kind}), {{serial}})"
+    needed = []
+    for k in range(1, len(call.args)):
+        numbers = ("segment_count({0})", f"segment_count({{{k}}})")
+        needed.append(_Needed(f"segment_as_long({{0}}, {{{k}}})", numbers, _AS_LONG.message))
+    return needed, "segment_given({0}, {made}, {serial})"
+
+
+def _put_together(call: Call, names: Sequence[str], scope: Scope) -> str:
+    """A variable with a new segment of the structs of others, which have as many samples."""
     assert call.type.element is not None
     kind = number_of_kind(sample_dtype(call.type.element))
-    text = f"segment_of_structs({{0}}, int64({kind}))"
-    needed = list[_Needed]()
-    for k, (offset, _) in enumerate(_fields(call.type)):
-        text = f"with_field({text}, {{{k}}}, int64({offset}))"
-        if k > 0:
-            numbers = ("segment_count({0})", f"segment_count({{{k}}})")
-            needed.append(_Needed(f"segment_as_long({{0}}, {{{k}}})", numbers, _AS_LONG.message))
-    return needed, f"segment_given({{0}}, {text}, {{serial}})"
+    made = let(scope, f"segment_of_structs({names[0]}, int64({kind}))")
+    for name, (offset, _) in zip(names, _fields(call.type), strict=True):
+        scope.line(f"with_field({made}, {name}, int64({offset}))")
+    return made
 
 
 def _fields(kind: DataType) -> list[tuple[int, int]]:
     """The offset of each field of structs, in bytes, and the number of the kind of its samples."""
     assert kind.element is not None
-    fields = sample_dtype(kind.element).fields
-    assert fields is not None
-    return [(found[1], number_of_kind(found[0])) for found in fields.values()]
+    samples = np.zeros(1, sample_dtype(kind.element))
+    fields = fields_of(samples)
+    return [(f.ctypes.data - samples.ctypes.data, number_of_kind(f.dtype)) for f in fields]

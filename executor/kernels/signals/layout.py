@@ -91,5 +91,5 @@ MOST_SAMPLES = 1 << 22
 KINDS = ("int8", "int16", "int32", "int64", "float32", "float64", "complex128")
 SIZES = (1, 2, 4, 8, 4, 8, 16)
 STRUCT = len(KINDS)
-KIND_BITS = 8
+KIND_BITS = 16
 KIND = (1 << KIND_BITS) - 1

@@ -292,7 +292,7 @@ def _gather(source: int, step: int, target: int, size: int, n: int) -> None:
         half, halves, k = as_i32(target, n), as_i32(source, step // 4 * (n - 1) + 1), step // 4
         for i in range(n):
             half[i] = halves[k * i]
-    elif size == 8:
+    elif size == 8 and step % 8 == 0:
         whole, wholes, k = words(target, n), words(source, step // 8 * (n - 1) + 1), step // 8
         for i in range(n):
             whole[i] = wholes[k * i]

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from cql.base.types import DataType, Kind
+from cql.base.types import COMPLEX, DataType, Kind
 from cql.executor.codegen.expressions.emit import ErrorSite
 from cql.executor.codegen.expressions.scope import Again
 from cql.executor.kernels.morsel_layout import (
@@ -158,8 +158,8 @@ class ProcessOperator(GeneratedOperator):
                 row.append(value)
             elif kind.kind is Kind.SIGNAL:
                 segments.append(self.workspace.signals.view(int(value)))
-                if kind.is_of_structs:
-                    assert kind.element is not None
+                assert kind.element is not None
+                if kind.is_of_structs and kind.element != COMPLEX:
                     segments.append(segments[-1].view(sample_dtype(kind.element)))
                 row.append(segments[-1])
             else:

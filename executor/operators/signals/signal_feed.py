@@ -15,7 +15,7 @@ from cql.base.types import DataType, Kind
 from cql.executor import protocols
 from cql.executor.morsel.arrow_columns import plain_storage, unpack_mask
 from cql.executor.morsel.ingest import Feed, Loaded
-from cql.executor.morsel.sample_types import sample_dtype
+from cql.executor.morsel.sample_types import fields_of, sample_dtype
 from cql.executor.morsel.source_punctuation import Separated
 from cql.executor.operators.signals.followed_runs import check_times, runs_of
 from cql.executor.operators.signals.runs import Run, Runs
@@ -144,8 +144,8 @@ def _stored(column: pa.Array, of: DataType) -> Any:
     if of.kind is not Kind.STRUCT:
         return plain_storage(column, of)
     made = np.zeros(len(column), sample_dtype(of))
-    for k, (name, kind) in enumerate(of.fields):
-        made[name] = _stored(column.field(k), kind)
+    for k, (part, (_, kind)) in enumerate(zip(fields_of(made), of.fields, strict=True)):
+        part[:] = _stored(column.field(k), kind)
     return made
 
 

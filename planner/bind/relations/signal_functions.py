@@ -15,7 +15,6 @@ from cql.planner.bind.expressions.expression import ExprBinder
 from cql.planner.bind.relations import running, signals
 from cql.planner.bind.scope import Scope
 from cql.planner.functions.folding import fold
-from cql.planner.functions.signals import COMPLEX
 from cql.planner.nodes.catalog import SAMPLE_TIME
 from cql.planner.nodes.expr import Expr, Literal
 from cql.planner.nodes.logical import Concat, Fill, Gaps, Logical, Zip, samples_of
@@ -129,7 +128,7 @@ def _concat(binder: Binder, function: str, plan: Logical, node: exp.Expr) -> Con
     rates = [plan.schema[c].type.rate for c in channels]
     for c, rate in zip(channels, rates, strict=True):
         f = plan.schema[c]
-        if rate is None or f.type.element == COMPLEX:
+        if rate is None:
             raise binder.unsupported(
                 f"{function} of {f.name}, whose samples are those of a transform,", node
             )

@@ -19,6 +19,7 @@ from cql.planner.bind.expressions.expression import ExprBinder
 from cql.planner.bind.relations.join import Item
 from cql.planner.bind.relations.window import amount
 from cql.planner.bind.scope import Scope
+from cql.planner.functions.signals import check_size
 from cql.planner.nodes.catalog import SAMPLE_TIME
 from cql.planner.nodes.expr import Expr
 from cql.planner.nodes.logical import (
@@ -32,6 +33,7 @@ from cql.planner.nodes.logical import (
     Zip,
     samples_of,
 )
+from cql.planner.nodes.show import quoted
 
 #: Of a window, in microseconds: times are nanoseconds in 64 bits.
 _LONGEST = 2**50
@@ -121,13 +123,21 @@ def parts(
                 node,
                 _hint(plan, name, f, time),
             )
+        check_size(
+            f.type, f"the signal {name}, whose column {f.name} is a struct", binder.pos(node)
+        )
     if not channels:
-        raise binder.error(f"the signal {name} has no channel", node)
+        lost = () if isinstance(found.scan, Concat) else found.scan.relation.unsupported.items()
+        hint = "; ".join(f"{column} cannot be used: {why}" for column, why in lost)
+        raise binder.error(f"the signal {name} has no channel", node, hint or None)
     return channels, time
 
 
 def _hint(plan: Logical, name: str, f: Field, time: int | None) -> str:
     if not isinstance(plan, Scan):
+        own = [quoted(n) for n, of in f.type.fields if of.is_sample]
+        if own:
+            return "its fields are channels: " + ", ".join(f"{f.name}.{n} AS {n}" for n in own)
         return f"leave {f.name} out, or CAST({f.name} AS INT): the channels of a signal are numbers"
     if f.type.is_timestamp and time is None:
         return f"ORDERED BY {f.name} says that it is the time of the samples"

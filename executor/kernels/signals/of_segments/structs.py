@@ -28,16 +28,16 @@ def segment_given(g: int, made: int, serial: int) -> int:
     return given(g, made, serial)
 
 
-@njit("int64(int64, int64, int64)", nogil=True, cache=True)
-def with_field(h: int, g: int, offset: int) -> int:
-    """Writes the samples of ``g`` as a field to the structs of ``h``; returns ``h``."""
+@njit("void(int64, int64, int64)", nogil=True, cache=True)
+def with_field(h: int, g: int, offset: int) -> None:
+    """Writes the samples of ``g`` as a field to the structs of ``h``."""
     n, size = words(g, SEGMENT)[LENGTH], sample_bytes(words(g, SEGMENT)[BASE])
     if h == 0 or n == 0:
-        return h
+        return
     target, source = flat(h) + offset, flat(g)
     step = sample_bytes(words(h, SEGMENT)[BASE])
     if source == 0:
-        return h
+        return
     if size == 8:
         wide, k = words(target, step // 8 * (n - 1) + 1), step // 8
         wide[::k] = words(source, n)
@@ -53,4 +53,3 @@ def with_field(h: int, g: int, offset: int) -> int:
     else:
         for i in range(n):
             copy_out(g, i, 1, target + step * i)
-    return h
