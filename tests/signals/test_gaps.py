@@ -59,8 +59,8 @@ def test_random_gaps(session: Session, full: bool, seed: int) -> None:
         runtime, rows = choice.choice(RUNTIMES), choice.choice(_MORSELS)
         apply(session, runtime, {"morsel_rows": rows})
         text, half = "SELECT * FROM GAPS(s)", int(500_000 / Fraction(case.rate))
-        if case.timed and choice.random() < 0.4:
-            case.tolerance = choice.randint(0, half)
+        if case.timed and half and choice.random() < 0.4:
+            case.tolerance = choice.randint(1, half)
             text = f"SELECT * FROM GAPS(s, INTERVAL {case.tolerance} MICROSECONDS)"
         with blocks_of_eight() if choice.random() < 0.7 else nullcontext():
             query: Any = session.sql(text)
@@ -110,6 +110,11 @@ def test_as_the_control_of_ranges(session: Session) -> None:
         (
             "SELECT * FROM GAPS(shaking, INTERVAL 6 MILLISECONDS)",
             "at most half the time from a sample to the next, 5,000 microseconds",
+            "INTERVAL",
+        ),
+        (
+            "SELECT * FROM GAPS(shaking, INTERVAL 0 MILLISECONDS)",
+            "the tolerance of GAPS is above zero",
             "INTERVAL",
         ),
         (

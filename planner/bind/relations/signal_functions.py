@@ -104,10 +104,10 @@ def _gaps(binder: Binder, plan: Logical, call: exp.Expr) -> Gaps:
             "GAPS(signal) has the gaps that are there",
         )
     half = 500_000 / samples.rate
-    if not 0 <= tolerance <= half:
+    if not 0 < tolerance <= half:
         raise binder.error(
-            f"the tolerance of GAPS is at most half the time from a sample to the next,"
-            f" {float(half):,.9g} microseconds",
+            "the tolerance of GAPS is above zero, and at most half the time from a sample to the"
+            f" next, {float(half):,.9g} microseconds",
             given,
         )
     return Gaps(plan, channels, time, tolerance, binder.pos(call))
