@@ -78,6 +78,9 @@ class _Part:
 def _runs(parts: list[_Part]) -> Iterator[_Part]:
     """Parts that follow one another in one place, joined before their conversion. To convert many
     tiny batches one by one would cost more (3.5 us a row at 10 rows a batch)."""
+    if len(parts) == 1:
+        yield parts[0]
+        return
     run: list[pa.RecordBatch] = []
     for i, part in enumerate(parts):
         run.append(part.raw.batch)
@@ -174,7 +177,7 @@ class BlockReader:
                 self._waiting.appendleft((piece, start + count))
             taken.append((piece, start, count))
             room -= count
-            if piece.rows.slice(start, count).bad:
+            if piece.rows.bad and piece.rows.slice(start, count).bad:
                 break
         return taken
 

@@ -337,12 +337,16 @@ class Shaper:
         self._limited = tuple(_has_limits(f.type) for f in fields)
         named = zip(fields, self._targets, strict=True)
         self._schema = pa.schema([pa.field(f.name, t, f.nullable) for f, t in named])
+        checked = any(not f.nullable or f.type.declared for f in fields) or any(self._limited)
+        self._any_fits = bool(fields) and not checked  # each column of the right type does
         self._dictionaries: list[tuple[tuple[int, ...], Column, Column] | None] = [None] * len(
             self.fields
         )
 
     def shape(self, raw: pa.RecordBatch, *, row: int, where: str) -> pa.RecordBatch:
         """``row`` is the number of the first row within ``where`` (both for messages)."""
+        if self._any_fits and raw.schema.equals(self._schema, check_metadata=True):
+            return raw
         arrays = [self._column(i, raw.column(i), row, where) for i in range(len(self.fields))]
         if arrays and [a.type for a in arrays] == self._schema.types:
             return pa.RecordBatch.from_arrays(arrays, schema=self._schema)

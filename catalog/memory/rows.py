@@ -44,7 +44,9 @@ class Rows:
     def slice(self, start: int, count: int | None = None) -> Rows:
         """``count`` rows from ``start`` on, also bad rows; punctuation stays behind its rows."""
         stop = self.count if count is None else min(start + count, self.count)
-        row_punctuation = tuple(
+        if start == 0 and stop == self.count:
+            return self
+        row_punctuation = self.row_punctuation and tuple(
             (row - start, column, value)
             for row, column, value in self.row_punctuation
             if start < row <= stop or row == start == 0
@@ -104,7 +106,8 @@ def salvage(
 
 def shape(shaper: Shaper, raw: Rows, *, row: int, where: str) -> Rows:
     """The rows in the engine's types; CatalogError names the first that does not fit."""
-    return replace(raw, batch=shaper.shape(raw.batch, row=row, where=where))
+    batch = shaper.shape(raw.batch, row=row, where=where)
+    return Rows(batch, raw.bad, raw.row_punctuation)
 
 
 def shape_what_fits(shaper: Shaper, raw: Rows, *, row: int, where: str) -> Rows:

@@ -365,7 +365,7 @@ class Feed:
         self.row_punctuation += marked
         c = self.cutter
         c[cut.BEFORE] = self.rows + len(loaded.block.bad) + marked
-        c[[cut.BEGUN, cut.NEXT, cut.NEXT_MARK]] = 0
+        c[cut.BEGUN] = c[cut.NEXT] = c[cut.NEXT_MARK] = 0
         c[cut.BLOCK] = loaded.rows
         c[cut.ROW_PUNCTUATIONS] = loaded.separated.count
         c[cut.ROW_PUNCTUATION_ADDRESS] = address_of(loaded.separated.row_punctuation)

@@ -52,8 +52,10 @@ class InputScheduler:
         self._most, self._ahead, self._by_time = most, ahead, by_time
         #: Per input: its readable blocks, each with the serial number of its first morsel.
         self._blocks: list[list[tuple[int, Loaded]]] = [[] for _ in feeds]
-        for k, (feed, edge) in enumerate(zip(feeds, entries, strict=False)):  # none: [None]
-            record = self._record(k)
+        self._records = list(
+            self.words[input_scheduler.HEADER :].reshape(-1, input_scheduler.INPUT)
+        )
+        for feed, edge, record in zip(feeds, entries, self._records, strict=False):  # none: [None]
             record[input_scheduler.OF_CUTTER] = feed.cutter.ctypes.data
             record[input_scheduler.MORSEL] = feed.morsel.address
             if edge is not None:
@@ -62,15 +64,11 @@ class InputScheduler:
                     edge.port,
                 )
 
-    def _record(self, k: int) -> Words:
-        first = input_scheduler.HEADER + input_scheduler.INPUT * k
-        return self.words[first : first + input_scheduler.INPUT]
-
     def among(self, alive: set[int]) -> None:
         """Restricts turns to the inputs ``alive``. The scheduler waits for an input without a
         block, unless one of the inputs is unbounded."""
-        for k in range(len(self.feeds)):
-            self._record(k)[input_scheduler.ALIVE] = k in alive
+        for k, record in enumerate(self._records):
+            record[input_scheduler.ALIVE] = k in alive
         endless = not all(self.feeds[k].source.relation.bounded for k in alive)
         self.words[input_scheduler.ANY] = endless
         self.words[input_scheduler.BY_TIME] = self._by_time and not endless and len(alive) > 1
@@ -90,10 +88,8 @@ class InputScheduler:
             if left.leaves is not None:
                 left.leaves()
         del blocks[: -self._most]
-        self._record(k)[input_scheduler.OPEN], self._record(k)[input_scheduler.AHEAD] = (
-            1,
-            k in self._ahead,
-        )
+        record = self._records[k]
+        record[input_scheduler.OPEN], record[input_scheduler.AHEAD] = 1, k in self._ahead
         return loaded
 
     def read_ahead(self) -> None:
@@ -124,7 +120,7 @@ class InputScheduler:
 
     def is_open(self, k: int) -> bool:
         """Whether a block of input ``k`` is being cut."""
-        return bool(self._record(k)[input_scheduler.OPEN])
+        return bool(self._records[k][input_scheduler.OPEN])
 
     def in_order(self, alive: set[int]) -> list[int]:
         """The inputs in ascending order of their positions in event time."""

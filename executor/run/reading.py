@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterator, Sized
 from dataclasses import dataclass, field
 
@@ -238,26 +237,24 @@ class Reading:
     def _has_come(self, k: int, timeout: float) -> bool:
         """Whether input ``k`` has rows to read or has ended; waits up to ``timeout`` seconds."""
         feed = self.feeds[k]
-        with self._ordered_errors(k):
+        try:
             if self.limits:
                 self.limits.check(k)
             if self.scheduler.is_open(k) or feed.load(timeout) or feed.ended:
                 return True
+        except Exception as error:
+            self._raise_in_order(k, error)
         self._silent.add(k)
         return False
 
-    @contextlib.contextmanager
-    def _ordered_errors(self, k: int) -> Iterator[None]:
-        """Orders errors: an error of the source comes after the failures of rows that the source
-        gave before. It is dropped if the query needs no more of the source."""
-        try:
+    def _raise_in_order(self, k: int, error: Exception) -> None:
+        """Raises an error of input ``k`` after the failures of rows that the input gave before.
+        The error is dropped if the query needs no more of the input."""
+        self.runtime.quiesce()
+        self.limits.judge(self.runtime.quiesce)
+        if not self.limits.hides_rest_of(k):
             with errors_at(self.feeds[k].source):
-                yield
-        except Exception:
-            self.runtime.quiesce()
-            self.limits.judge(self.runtime.quiesce)
-            if not self.limits.hides_rest_of(k):
-                raise
+                raise error
 
     def _in_silence(self, k: int) -> Iterator[None]:
         """Handles input ``k``, which has no rows to give: idleness and heartbeat."""

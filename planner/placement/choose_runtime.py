@@ -74,15 +74,15 @@ def choose_runtime(
         else:
             partitions = min(_PARTITIONS * workers, _MOST_PARTITIONS)
             many += ", partitions by skew"
+    if wanted == "ordered":
+        why = f"SET runtime = 'ordered': {many}"
+    elif against := _against(plans, found, requested, workers, cores):
+        return RuntimeChoice("depth_first", against, text_threads=requested or cores)
+    else:
+        why = f"{many}: {_about(found)}, {found.row / found.among(workers):.1f} times as fast"
     how = _scheduler(
         settings, workers, splits=any(splits(n, k, partitions, split) for k, n in enumerate(nodes))
     )
-    if wanted == "ordered":
-        why = f"SET runtime = 'ordered': {many}"
-        return RuntimeChoice(wanted, why, workers, partitions, split, how, text_threads=workers)
-    if against := _against(plans, found, requested, workers, cores):
-        return RuntimeChoice("depth_first", against, text_threads=requested or cores)
-    why = f"{many}: {_about(found)}, {found.row / found.among(workers):.1f} times as fast"
     return RuntimeChoice("ordered", why, workers, partitions, split, how, text_threads=workers)
 
 

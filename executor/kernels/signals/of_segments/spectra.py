@@ -49,17 +49,26 @@ def segment_of_complex(g: int, part: int, serial: int) -> int:
     return given(g, h, serial)
 
 
+@njit("UniTuple(int64, 3)(int64)", nogil=True, cache=True)
+def _spectrum(g: int) -> tuple[int, int, int]:
+    """A new spectrum as long as ``g``, all 0 (its number; 0 without room), the address of its first
+    sample, and how many samples can be read and written; 0 without room."""
+    n = words(g, SEGMENT)[LENGTH]
+    h = new(g, COMPLEX, n)
+    if h == 0 or n == 0:
+        return h, 0, 0
+    at, made = flat(g), flat(h)
+    as_f64(made, 2 * n)[:] = 0.0
+    return h, made, n if at != 0 else 0
+
+
 @njit("int64(int64, int64)", nogil=True, cache=True)
 def segment_conjugate(g: int, serial: int) -> int:
     """The complex conjugates of the samples."""
-    n = words(g, SEGMENT)[LENGTH]
-    h = new(g, COMPLEX, n)
-    at = flat(g)
-    if h != 0 and n > 0:
-        x, y = as_f64(at, 2 * n if at != 0 else 0), as_f64(flat(h), 2 * n)
-        y[:] = 0.0
-        for k in range(x.size // 2):
-            y[2 * k], y[2 * k + 1] = x[2 * k], -x[2 * k + 1]
+    h, made, n = _spectrum(g)
+    x, y = as_f64(flat(g), 2 * n), as_f64(made, 2 * n)
+    for k in range(n):
+        y[2 * k], y[2 * k + 1] = x[2 * k], -x[2 * k + 1]
     return given(g, h, serial)
 
 
@@ -81,15 +90,11 @@ def _result(a: complex, b: complex, operation: int) -> complex:
 @njit("int64(int64, float64, int64, int64)", nogil=True, cache=True)
 def spectrum_with(g: int, value: float, operation: int, serial: int) -> int:
     """Each complex sample and a number (``pairs``)."""
-    n = words(g, SEGMENT)[LENGTH]
-    h = new(g, COMPLEX, n)
-    at = flat(g)
-    if h != 0 and n > 0:
-        x, y = as_f64(at, 2 * n if at != 0 else 0), as_f64(flat(h), 2 * n)
-        y[:] = 0.0
-        for k in range(x.size // 2):
-            made = _result(complex(x[2 * k], x[2 * k + 1]), complex(value, 0.0), operation)
-            y[2 * k], y[2 * k + 1] = made.real, made.imag
+    h, made, n = _spectrum(g)
+    x, y = as_f64(flat(g), 2 * n), as_f64(made, 2 * n)
+    for k in range(n):
+        c = _result(complex(x[2 * k], x[2 * k + 1]), complex(value, 0.0), operation)
+        y[2 * k], y[2 * k + 1] = c.real, c.imag
     return given(g, h, serial)
 
 
@@ -97,19 +102,17 @@ def spectrum_with(g: int, value: float, operation: int, serial: int) -> int:
 def spectrum_combined(g: int, other: int, operation: int, serial: int) -> int:
     """Each complex sample and the one of ``other`` with the same number, which may be complex; both
     have as many."""
-    n, pairs = words(g, SEGMENT)[LENGTH], words(other, SEGMENT)[BASE] & KIND >= COMPLEX
-    at, beside, m, work = flat(g), flat(other) if pairs else 0, n, 0
+    pairs = words(other, SEGMENT)[BASE] & KIND >= COMPLEX
+    beside, m, work = flat(other) if pairs else 0, words(other, SEGMENT)[LENGTH], 0
     if not pairs:
         m, beside, work = doubles(other)
-    h = new(g, COMPLEX, n)
-    if h != 0 and n > 0:
-        x, made = as_f64(at, 2 * n if at != 0 else 0), as_f64(flat(h), 2 * n)
-        made[:] = 0.0
-        each = 2 if pairs else 1
-        y = as_f64(beside, each * m if beside != 0 else 0)
-        for k in range(min(x.size // 2, y.size // each)):
-            b = complex(y[2 * k], y[2 * k + 1]) if pairs else complex(y[k], 0.0)
-            c = _result(complex(x[2 * k], x[2 * k + 1]), b, operation)
-            made[2 * k], made[2 * k + 1] = c.real, c.imag
+    h, made, n = _spectrum(g)
+    each = 2 if pairs else 1
+    x, z = as_f64(flat(g), 2 * n), as_f64(made, 2 * n)
+    y = as_f64(beside, each * m if beside != 0 else 0)
+    for k in range(min(n, y.size // each)):
+        b = complex(y[2 * k], y[2 * k + 1]) if pairs else complex(y[k], 0.0)
+        c = _result(complex(x[2 * k], x[2 * k + 1]), b, operation)
+        z[2 * k], z[2 * k + 1] = c.real, c.imag
     done(work)
     return given(g, h, serial)
