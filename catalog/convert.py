@@ -45,10 +45,37 @@ _INTEGER_ORDER = (Kind.TINYINT, Kind.SMALLINT, Kind.INT, Kind.BIGINT)
 _INTEGER_DIGITS = {Kind.TINYINT: 3, Kind.SMALLINT: 5, Kind.INT: 10, Kind.BIGINT: 19}
 
 
+def named(schema: pa.Schema) -> pa.Schema:
+    """The schema, after a check that the names in it (of columns, parts of columns, time zones) are
+    text: damaged data may hold any bytes there. Raises UnicodeDecodeError, a ValueError."""
+    for field in schema:
+        _read_names(field)
+    return schema
+
+
+def _read_names(field: pa.Field[Any]) -> None:
+    _, kind = field.name, field.type
+    while pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    if pa.types.is_timestamp(kind):
+        _ = kind.tz
+    for part in range(kind.num_fields):
+        _read_names(kind.field(part))
+
+
 def read_schema(arrow: pa.Schema, what: str) -> tuple[Schema, dict[str, str]]:
     """The engine's schema of Arrow columns, and for each column left out the reason.
 
-    ``what`` names the data in errors. Raises CatalogError when two columns share one name."""
+    ``what`` names the data in errors. Raises CatalogError when two columns share one name, and when
+    a name is no text."""
+    try:
+        named(arrow)
+    except UnicodeDecodeError as error:
+        raise CatalogError(
+            f"{what} has a name of a column, of a part of one, or of a time zone that is no text: "
+            f"{error}",
+            hint="names are UTF-8: write the data anew with other names",
+        ) from error
     seen: set[str] = set()
     fields: list[Field] = []
     unsupported: dict[str, str] = {}
@@ -62,7 +89,7 @@ def read_schema(arrow: pa.Schema, what: str) -> tuple[Schema, dict[str, str]]:
         ours = from_arrow(column.type)
         reason = (column.metadata or {}).get(UNREADABLE)
         if reason is not None:
-            unsupported[column.name] = reason.decode()
+            unsupported[column.name] = reason.decode(errors="replace")
         elif ours is None:
             unsupported[column.name] = f"no column can hold values of type {column.type}"
         elif (long := _unheld(ours)) is not None:

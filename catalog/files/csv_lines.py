@@ -13,7 +13,7 @@ import pyarrow as pa
 from cql.base.model import Field
 from cql.base.types import TIMESTAMP, DataType, Kind
 from cql.catalog.convert import SHORTEN, Column, TooLongError
-from cql.catalog.files.reading import guarded, named
+from cql.catalog.files.reading import guarded
 from cql.catalog.files.text import (
     DECLARE,
     NO_ROW,
@@ -125,7 +125,6 @@ class CsvFormat(TextFormat):
             return pa.schema([pa.field(name, pa.null()) for name in head])
         with guarded(path), guessing(path):
             table = self._table(data, head, {}, [])
-        named(table.schema)
         if len(set(head)) < len(head):  # callers refuse two columns of one name
             return pa.schema([pa.field(name, pa.null()) for name in head])
         fields = []

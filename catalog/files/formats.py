@@ -14,10 +14,11 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from cql.base.model import Field
+from cql.catalog.convert import named
 from cql.catalog.files.csv_lines import CsvFormat
 from cql.catalog.files.json_lines import JsonFormat
 from cql.catalog.files.parquet_footer import row_groups
-from cql.catalog.files.reading import guarded, named, skipped, too_short, trusted
+from cql.catalog.files.reading import guarded, skipped, too_short, trusted
 from cql.catalog.memory.rows import Rows
 from cql.catalog.options import Options
 from cql.catalog.signals.miniseed import MiniSeedFormat

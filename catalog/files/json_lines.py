@@ -13,8 +13,8 @@ import pyarrow as pa
 
 from cql.base.model import Field
 from cql.base.types import DATE, STRING, TIMESTAMP, TIMESTAMP_NTZ, DataType, Kind
-from cql.catalog.convert import SHORTEN, Column, TooLongError, find_name
-from cql.catalog.files.reading import guarded, named
+from cql.catalog.convert import SHORTEN, Column, TooLongError, find_name, named
+from cql.catalog.files.reading import guarded
 from cql.catalog.files.text import (
     DAY,
     DECLARE,

@@ -66,16 +66,6 @@ def too_short(path: str, rows: int, skip: int) -> CatalogError:
     )
 
 
-def named(schema: pa.Schema) -> pa.Schema:
-    """The schema, after a check that the names in it (of columns, parts of columns, time zones) are
-    text: a damaged file may hold any bytes there. Raises UnicodeDecodeError, a ValueError."""
-    for field in schema:
-        _ = field.name, str(field.type)
-        if pa.types.is_timestamp(field.type):
-            _ = field.type.tz
-    return schema
-
-
 def trusted(batch: pa.RecordBatch) -> pa.RecordBatch:
     """The batch, after a check of its texts and codes. Arrow's readers do not check these, and
     kernels follow offsets and codes blindly. Raises ArrowInvalid."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,6 +14,7 @@ import pytest
 
 from cql.catalog.files.parquet_footer import row_groups
 from cql.catalog.files.source import FileSource
+from cql.catalog.sources import ReaderSource, TableSource
 from cql.errors import CatalogError
 from tests.support.paths import ROOT
 
@@ -90,6 +92,52 @@ def test_nulls_that_an_arrow_file_counts_wrongly(tmp_path: Path) -> None:
     source = FileSource({"path": path}, what="s")
     with pytest.raises(CatalogError, match=r"a.arrow, batch 0, cannot be read: .*null_count"):
         source.open(["n"]).next()
+
+
+NAMED = {
+    "column": pa.schema([("badname", pa.int64())]),
+    "struct": pa.schema([("x", pa.struct([("badname", pa.int64())]))]),
+    "array": pa.schema([("x", pa.list_(pa.struct([("badname", pa.int32())])))]),
+    "map": pa.schema([("x", pa.map_(pa.string(), pa.struct([("badname", pa.int8())])))]),
+    "zone": pa.schema([("x", pa.timestamp("us", "badname"))]),
+    "zones": pa.schema([("x", pa.list_(pa.timestamp("us", "badname")))]),
+    "dictionary": pa.schema([("x", pa.dictionary(pa.int8(), pa.timestamp("us", "badname")))]),
+    "union": pa.schema([("x", pa.dense_union([pa.field("badname", pa.int8())]))]),
+    "runs": pa.schema([("x", pa.run_end_encoded(pa.int32(), pa.timestamp("us", "badname")))]),
+}
+DOORS: dict[str, Callable[[Path], object]] = {
+    "a file": lambda path: FileSource({"path": path}, what="s"),
+    "a table": lambda path: TableSource(pa.ipc.open_stream(path.read_bytes()).read_all(), what="s"),
+    "a reader": lambda path: ReaderSource(pa.ipc.open_stream(path.read_bytes()), what="s"),
+}
+
+
+@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("named", NAMED)
+def test_names_that_are_no_text(tmp_path: Path, named: str, door: str) -> None:
+    """Arrow checks the names in a schema only when they are read, at any depth."""
+    path = tmp_path / "a.arrow"
+    with pa.ipc.new_stream(path, NAMED[named]):
+        pass
+    data = path.read_bytes()
+    assert data.count(b"badname") == 1
+    path.write_bytes(data.replace(b"badname", b"bad\xffame"))
+    with pytest.raises(CatalogError, match=r"^(file .*a.arrow cannot be read|s has a name)"):
+        DOORS[door](path)
+
+
+def test_names_of_a_parquet_file_that_are_no_text(tmp_path: Path, table: pa.Table) -> None:
+    path = tmp_path / "a.parquet"
+    for inside in (table.select(["a"]).rename_columns(["badname"]), table.select(["r"])):
+        pq.write_table(inside, path, store_schema=False)
+        data = path.read_bytes()
+        old, new = (
+            (b"badname", b"bad\xffame") if b"badname" in data else (b"\x18\x01b", b"\x18\x01\xff")
+        )
+        assert old in data
+        path.write_bytes(data.replace(old, new))
+        with pytest.raises(CatalogError, match=r"a.parquet cannot be read: 'utf-8'"):
+            FileSource({"path": path}, what="s")
 
 
 @pytest.mark.slow
