@@ -57,9 +57,8 @@ def list_files(paths: Sequence[str], what: str) -> list[DataFile]:
 def _expand(path: str, what: str) -> Iterator[DataFile]:
     if os.path.isdir(path):
         yield from _walk(path, path, what)
-    elif os.path.lexists(path):
-        if _is_file(path, what):
-            yield DataFile(path, {})
+    elif os.path.lexists(path) and _is_file(path, what):  # false if it vanishes meanwhile
+        yield DataFile(path, {})
     elif glob.has_magic(path):
         root = os.path.dirname(path[: min(path.index(c) for c in "*?[" if c in path)])
         parts = [part for part in path[len(root) :].split(os.sep) if part]

@@ -90,15 +90,19 @@ class FileSource:
         declared: Schema | None = None,
         growing: bool = False,
         envelopes: bool = False,
+        one_file: bool = False,
     ) -> None:
         """``growing`` files may be incomplete: an incomplete file does not count for the schema.
-        ``envelopes``: the rows are Debezium envelopes, and the columns their flat columns."""
+        ``envelopes``: the rows are Debezium envelopes, and the columns their flat columns.
+        ``one_file``: the path names a file, also if it reads as a pattern. If the file has been
+        removed, reading it raises CatalogError."""
         given = Options(options, what)
         self._what = what
         self._paths = given.paths("path")
         named = given.text("format", format)
         self._declared = declared
-        files = list_files(self._paths, what)
+        self._one_file = one_file
+        files = self.files()
         self.format = _format(named, given, files, self._paths, what, declared)
         self._envelopes = envelopes
         if envelopes:
@@ -155,6 +159,8 @@ class FileSource:
         return bool(self._partition_fields)
 
     def files(self) -> list[DataFile]:
+        if self._one_file:
+            return [DataFile(path, {}) for path in self._paths]
         return list_files(self._paths, self._what)
 
     def version(self) -> Any:

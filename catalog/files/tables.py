@@ -192,7 +192,13 @@ class FileTable:
 
     def _source(self, schema: Schema | None, path: str | None = None) -> FileSource:
         options = {**self._options, "path": path or self.folder}
-        return FileSource(options, what=self._what, format=self.format, declared=schema)
+        return FileSource(
+            options,
+            what=self._what,
+            format=self.format,
+            declared=schema,
+            one_file=path is not None,
+        )
 
     def source(self) -> FileSource | KeyedFiles | LoggedFiles:
         """A source of the files that exist when it is opened."""

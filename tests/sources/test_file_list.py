@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from cql.catalog.files import listing
 from cql.catalog.files.follow import FollowSource
 from cql.catalog.files.listing import list_files
 from cql.catalog.files.source import FileSource
@@ -125,6 +126,16 @@ def test_a_link_that_leads_nowhere(tmp_path: Path) -> None:
     for pattern in ("", "*.csv", "2.csv"):
         with pytest.raises(CatalogError, match=r"the link .*2.csv leads nowhere"):
             list_files([str(tmp_path / pattern)], "s")
+
+
+def test_a_file_that_vanishes_while_it_is_listed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files(tmp_path, "1.csv")
+    monkeypatch.setattr(listing, "_is_file", lambda path, what: False)
+    with pytest.raises(CatalogError, match=r"there is no file or folder .*1.csv"):
+        found(tmp_path, "1.csv")
+    assert found(tmp_path, "*.csv") == []
 
 
 def test_a_folder_that_may_not_be_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,6 +23,7 @@ import cql
 from cql.base.model import Field, Schema
 from cql.base.types import BIGINT, STRING
 from cql.catalog import sinks
+from cql.catalog.files.keyed import whole
 from cql.catalog.files.tables import FileTable
 from cql.catalog.memory.memory_table import MemoryTable
 from cql.catalog.upsert import key_numbers
@@ -519,6 +520,44 @@ def test_writers_of_two_sessions_take_turns(tmp_path: Path) -> None:
         range(1, sessions + 1), epochs - 1
     )
     assert os.listdir(folder) == [f"rows-{sessions * epochs - 1:08d}.parquet"]
+
+
+@pytest.mark.parametrize("name", ["t", "t[1]"])
+@pytest.mark.parametrize("format", ["parquet", "csv", "json", "arrow"])
+def test_a_reader_whose_file_was_removed_begins_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, format: str, name: str
+) -> None:
+    """Between the listing of the folder and the reading of its file, a writer replaces the file."""
+    folder = str(tmp_path / name)
+    os.mkdir(folder)
+    table = FileTable({"path": folder}, what="t", format=format, schema=SCHEMA, key=["k"])
+    sink, newest = table.sink(SCHEMA), whole.newest
+
+    def write(key: int) -> None:
+        sink.begin()
+        sink.write(pa.record_batch({"k": [key], "s": ["x"], "v": [key]}))
+        sink.commit()
+
+    def rows() -> int:
+        return len(read(table.source()))
+
+    def counted() -> int | None:
+        return table.statistics().rows
+
+    def version() -> str:
+        [(path, _, _)] = table.source().version()
+        return str(path)
+
+    for key, find in enumerate((rows, counted, version)):
+        write(2 * key)
+        stale = [newest(folder, "t")]
+        write(2 * key + 1)
+        with monkeypatch.context() as patch:
+            patch.setattr(whole, "newest", lambda *given, s=stale: s.pop() if s else newest(*given))
+            found = find()
+        assert stale == []
+        assert found == (newest(folder, "t") if find is version else find())
+        assert rows() == 2 * key + 2
 
 
 def test_a_lookup_reads_the_table_again(session: cql.Session) -> None:
