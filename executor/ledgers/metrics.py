@@ -37,7 +37,7 @@ def entry(operator: Operator, refused: Mapping[str, int], peak: int) -> dict[str
     if one.counts_bad_rows:
         found |= {"bad": 0, **refused}
     found |= one.derived_counters(found)
-    found["state_bytes"] = operator.state_bytes
+    found["state_bytes"] = operator.nbytes
     found["peak_bytes"] = peak
     return found | operator.reported()
 

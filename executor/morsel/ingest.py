@@ -7,7 +7,7 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -42,6 +42,7 @@ from cql.executor.morsel.source_punctuation import (
 )
 from cql.executor.morsel.watermark import Attribute
 from cql.executor.protocols import BLOCK_ROWS, Block, Offset, Reader, place_among
+from cql.executor.state.codes import Change, HoldsCodes
 from cql.executor.state.store import Snapshot, plain_words, take_plain_words
 from cql.executor.strings.columns import to_storage
 from cql.executor.strings.dictionary import Dictionary
@@ -52,12 +53,6 @@ from cql.planner.nodes.physical import SourceExec
 ROW_NUMBERS = np.arange(BLOCK_ROWS, dtype=np.int32)
 #: The part of a feed's snapshot that has the update queue.
 WAITING = "waiting"
-
-
-class HoldsCodes(Protocol):
-    def map_codes(self, change: Callable[[Array], Array]) -> None:
-        """Replaces all dictionary codes by ``change(codes)``."""
-        ...
 
 
 @dataclass(slots=True)
@@ -457,7 +452,7 @@ class Feed:
             found += (first + cut.ATTRIBUTE * k + word for word in cut.BOUND)
         return found
 
-    def map_codes(self, loaded: Loaded, change: Callable[[Array], Array]) -> None:
+    def map_codes(self, loaded: Loaded, change: Change) -> None:
         """Replaces the dictionary codes in a block."""
         for i, f in enumerate(self.schema):
             if f.type.is_coded and not self._is_carried(i):

@@ -7,7 +7,7 @@ ahead of that watermark.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,6 +21,8 @@ from cql.executor.kernels.morsel_layout import NEVER
 from cql.executor.morsel.arrow_columns import address_of
 from cql.executor.morsel.morsel import Words
 from cql.executor.morsel.watermark import Attribute
+from cql.executor.state.codes import Codes
+from cql.executor.state.stateful import Stateful
 from cql.executor.state.store import Snapshot
 
 Numbers = npt.NDArray[np.int32]
@@ -33,7 +35,7 @@ def _unaccounted(before: int, after: int) -> None:
 
 
 @dataclass(slots=True)
-class Values:
+class Values(Stateful):
     """The values of PUNCTUATE BY. ``place`` is the index of their column among the columns read,
     ``column`` the field."""
 
@@ -162,10 +164,9 @@ class Values:
         self.records[: width * count] = saved.arrays["records"]
         self._enter(places)
 
-    def map_codes(self, change: Callable[[Numbers], Numbers]) -> None:
-        """Applies ``change`` to all dictionary codes among the values."""
-        if not self.column.type.is_text or not len(self):
-            return
-        table = self._table()
-        table[:, cutter.KEY] = change(table[:, cutter.KEY].astype(np.int32))
+    def codes(self) -> Iterator[Codes]:
+        if self.column.type.is_text:
+            yield Codes(self._table()[:, cutter.KEY])
+
+    def recoded(self) -> None:
         self._enter(self._index.size)

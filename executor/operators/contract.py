@@ -12,16 +12,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
-
-import numpy as np
-import numpy.typing as npt
+from typing import TYPE_CHECKING, Any, Protocol
 
 from cql.errors import RunError
 from cql.executor.codegen.expressions.emit import ErrorSite
 from cql.executor.kernels.morsel_layout import INFINITY
 from cql.executor.morsel.morsel import Morsel, Words
+from cql.executor.state.codes import Change
 from cql.executor.state.repartition import SPLITS, Alone, Owners, partitions_of
+from cql.executor.state.stateful import Stateful
 from cql.executor.state.store import Snapshot
 
 if TYPE_CHECKING:
@@ -30,9 +29,6 @@ if TYPE_CHECKING:
     from cql.executor.strings.dictionary import Dictionary
     from cql.executor.strings.host_functions import DictionaryTables
     from cql.planner.nodes.physical import WidAggregateExec
-
-#: Codes of the query's dictionary, -1 for none.
-CodeColumn: TypeAlias = npt.NDArray[np.int32]
 
 
 class Parallelism(Enum):
@@ -71,7 +67,7 @@ class Disorder:
     histogram: Words
 
 
-class Operator(ABC):
+class Operator(Stateful, ABC):
     """An operator that a runtime drives: its function at ``address`` has the address of
     ``descriptor`` and that of a morsel as arguments. If it has ``instances``, these are called."""
 
@@ -231,10 +227,6 @@ class Operator(ABC):
 
     # -- state -----------------------------------------------------------------------------------
 
-    @property
-    def state_bytes(self) -> int:
-        return 0
-
     @abstractmethod
     def snapshot(self) -> Snapshot:
         """The state; the runtime has no morsel inside."""
@@ -259,7 +251,7 @@ class Operator(ABC):
     def fitting(
         self,
         saved: Snapshot,
-        translate: Callable[[CodeColumn], CodeColumn],
+        translate: Change,
         dictionary: Dictionary,
     ) -> Snapshot:
         """A snapshot of the same plan, for as many partitions as the operator has now.
@@ -295,10 +287,6 @@ class Operator(ABC):
             f"the checkpoint is of a plan whose operators are not those of {self.name}",
             hint="continue with the runtime and the settings that the checkpoint was taken with",
         )
-
-    @abstractmethod
-    def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
-        """Replaces all dictionary codes in the state by ``change(codes)``."""
 
     def bind_constants(self) -> None:
         """Writes the constants of its kernel as codes of this process, after ``map_codes`` with

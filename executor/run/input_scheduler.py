@@ -7,7 +7,7 @@ Otherwise an input gives whole blocks. Turns never depend on the morsel size.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from cql.executor.kernels.ingest import cutter, input_scheduler
 from cql.executor.kernels.morsel_layout import INFINITY
 from cql.executor.morsel.ingest import Feed, Loaded
 from cql.executor.morsel.morsel import Morsel, Words
-from cql.executor.operators.contract import CodeColumn
+from cql.executor.state.codes import Change
 from cql.executor.state.store import Snapshot, plain_words, take_plain_words
 
 #: Rows of a short turn.
@@ -218,7 +218,7 @@ class InputScheduler:
             found += (first + word for word in input_scheduler.BOUND_OF_INPUT)
         return found
 
-    def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
+    def map_codes(self, change: Change) -> None:
         """Applies ``change`` to the text codes in the open and pending blocks. Call it while no
         morsel is inside."""
         for k, (feed, blocks) in enumerate(zip(self.feeds, self._blocks, strict=True)):

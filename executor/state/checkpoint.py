@@ -11,17 +11,18 @@ what belongs to whom.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from cql.errors import RunError
-from cql.executor.operators.contract import CodeColumn, Operator
+from cql.executor.operators.contract import Operator
 from cql.executor.protocols import Offset
+from cql.executor.state.codes import Change, CodeColumn, HoldsCodes
 from cql.executor.state.store import Snapshot
 from cql.executor.strings.dictionary import Dictionary
 
@@ -30,10 +31,6 @@ VERSION = 1
 _LAYOUT = b"cql checkpoint"
 #: Columns that belong to no array.
 _WORDS, _TEXTS, _CODES, _DEPTHS = "=words", "=texts", "=codes", "=depths"
-
-
-class HasCodes(Protocol):
-    def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -68,7 +65,7 @@ class Checkpoint:
 
 
 def checkpoint(
-    operators: Mapping[str, Operator], dictionary: Dictionary, others: Sequence[HasCodes] = ()
+    operators: Mapping[str, Operator], dictionary: Dictionary, others: Sequence[HoldsCodes] = ()
 ) -> Checkpoint:
     """The state of ``operators``, all of a query's, by their keys; no morsel is inside. ``others``
     have codes, too."""
@@ -149,7 +146,7 @@ def restore(
         operators[key].bind_constants()
 
 
-def translation(saved: Checkpoint, dictionary: Dictionary) -> Callable[[CodeColumn], CodeColumn]:
+def translation(saved: Checkpoint, dictionary: Dictionary) -> Change:
     """The codes that ``dictionary`` gives the texts of the codes of a checkpoint."""
     now = np.zeros(int(saved.codes.max(initial=0)) + 1, np.int32)
     for depth in np.unique(saved.depths):

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cql.executor.morsel.buffers import POOL
+from cql.executor.state.stateful import Stateful
 
 Array: TypeAlias = npt.NDArray[Any]
 State: TypeAlias = dict[str, Array]
@@ -89,7 +90,7 @@ def take_plain_words(
     words[plain] = saved[plain]
 
 
-class StateStore:
+class StateStore(Stateful):
     """The arrays of the operator called ``owner``. ``roles``: by name, those that are not STATE.
     ``bound``: the numbers of the descriptor's bound words."""
 

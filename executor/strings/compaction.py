@@ -1,7 +1,7 @@
 """Compaction of a query's dictionary: over an endless stream most texts die with their windows.
 
 Compaction runs while no morsel is inside the plan. Then the live codes are those in the operators'
-state, constants included; each operator enumerates them (``Operator.map_codes``). Results that a
+state, constants included; each operator enumerates them (``Operator.codes``). Results that a
 dictionary table keeps for a live text stay live, so that no result is computed twice. All other
 texts are forgotten, and the live ones are renumbered in the same order. The cost is linear in the
 texts added since the last compaction and the live texts.
@@ -13,9 +13,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from cql.executor.morsel.ingest import HoldsCodes
-from cql.executor.operators.contract import CodeColumn, Operator
+from cql.executor.operators.contract import Operator
 from cql.executor.operators.workspace import Workspace
+from cql.executor.state.codes import CodeColumn, HoldsCodes
 
 #: A compaction is due when the dictionary has grown by as many bytes as the last compaction kept,
 #: but by at least LEAST bytes, and at most by max_state / PART.

@@ -352,7 +352,7 @@ def test_all_memory_is_accounted_for(
         dictionary = run.workspace.dictionary
         parts += [dictionary.nbytes, dictionary._rank.nbytes]
         parts += [op.tables.nbytes for op in graph.operators if isinstance(op, StageOperator)]
-        parts += [getattr(operator, "state_bytes", 0) for operator in graph.operators]
+        parts += [getattr(operator, "nbytes", 0) for operator in graph.operators]
         for store in (op.store for op in graph.operators if hasattr(op, "store")):
             scratch = [n for n, role in store.roles.items() if role is Role.SCRATCH]
             parts += [store.arrays[name].nbytes for name in scratch]

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
 
 import numpy as np
 
 from cql.executor.morsel.morsel import Morsel
-from cql.executor.operators.contract import CodeColumn, Operator
+from cql.executor.operators.contract import Operator
 from cql.executor.state.store import Snapshot
 
 
@@ -27,9 +26,6 @@ class PythonOperator(Operator):
         return Snapshot({}, np.zeros(0, np.int64))
 
     def restore(self, saved: Snapshot) -> None:
-        return
-
-    def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
         return
 
     def counters(self) -> dict[str, int]:

@@ -9,7 +9,7 @@ Calls that need the number of different values, or the value at a place of their
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, ClassVar
@@ -28,10 +28,11 @@ from cql.executor.operators.aggregates.holistic import (
 )
 from cql.executor.operators.aggregates.percentiles import between, fraction, places_of
 from cql.executor.operators.aggregates.value_log import ordering
-from cql.executor.operators.contract import CodeColumn
 from cql.executor.operators.relations.group_index import canonical
 from cql.executor.operators.workspace import Workspace
+from cql.executor.state.codes import Codes
 from cql.executor.state.repartition import Places, Taken, Values
+from cql.executor.state.stateful import Stateful
 from cql.executor.state.store import Role, Snapshot, State, StateStore
 from cql.planner.nodes.expr import Column, Expr
 from cql.planner.nodes.logical import AggregateCall
@@ -103,7 +104,7 @@ class Pairs:
         return cls(owner[: int(pairs[0])], row_stop, pair_stop, int(instants))
 
 
-class HeldValues(ABC):
+class HeldValues(Stateful, ABC):
     """The values of one log, in arrays of an operator's ``store``: the ``nodes``, WIDTH words each,
     and their ``control`` (``kernels.lib.treap``); ``stale``: per group, whether its values have
     changed since they were last reported. ``take_in`` applies changes to the values and returns,
@@ -175,11 +176,10 @@ class HeldValues(ABC):
     def _of_groups(self) -> tuple[Array, Array | None]:
         """Where the nodes of each group begin, and their numbers if the log lists values."""
 
-    def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
+    def codes(self) -> Iterator[Codes]:
         for n in self._coded():
             column = self._nodes[:, n]
-            held = column >= 0
-            column[held] = change(column[held].astype(np.int32))
+            yield Codes(column, column >= 0)
 
     @abstractmethod
     def _coded(self) -> list[int]:
@@ -315,17 +315,23 @@ class CountedValues(HeldValues):
     def _mark(self, nodes: Array, saved: Snapshot, groups: Places, used: Array) -> None:
         treap.mark_treaps(nodes, saved.arrays[self.name("roots")][groups], used)
 
-    def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
+    def codes(self) -> Iterator[Codes]:
+        if self._orders_codes:
+            self._order = np.argsort(self._nodes[:, treap.VALUE])
+        return super().codes()
+
+    def recoded(self) -> None:
         """The order of the codes, which is that of the values if no call needs another one, stays
         in a compaction; another dictionary has another order."""
-        if not self._coded():
-            return
-        before = self._nodes[:, treap.VALUE].copy()
-        super().map_codes(change)
-        after = self._nodes[np.argsort(before), treap.VALUE]
-        if self._how == treap.AS_INTEGERS and (after[1:] < after[:-1]).any():
-            control, roots = self._of("control"), self._of("roots")
-            treap.order_again(self._nodes, control, roots, self.log.distinct)
+        if self._orders_codes:
+            after = self._nodes[self._order, treap.VALUE]
+            if (after[1:] < after[:-1]).any():
+                control, roots = self._of("control"), self._of("roots")
+                treap.order_again(self._nodes, control, roots, self.log.distinct)
+
+    @property
+    def _orders_codes(self) -> bool:
+        return self._how == treap.AS_INTEGERS and bool(self._coded())
 
     def _coded(self) -> list[int]:
         return [treap.VALUE] if self.log.args[0].type.is_coded else []

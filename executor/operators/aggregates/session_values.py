@@ -9,7 +9,7 @@ that a watermark closes; their chains are then purged.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,12 +23,12 @@ from cql.executor.kernels.morsel_layout import NEVER
 from cql.executor.operators.aggregates.code import AggregateCode, argument
 from cql.executor.operators.aggregates.holistic import Array, Entries, results
 from cql.executor.operators.aggregates.value_log import Log
+from cql.executor.state.codes import Codes
 from cql.executor.strings.dictionary import ARRAYS
 from cql.planner.interpret.entries import width as width_in_entry
 from cql.planner.nodes.logical import AggregateCall
 
 if TYPE_CHECKING:
-    from cql.executor.operators.contract import CodeColumn
     from cql.executor.operators.stage.session_windows import SessionOperator
 
 
@@ -226,15 +226,14 @@ class SessionLogs:
             for name in ("list_of_chain", "set_of_chain", "free_chain", "keep_different"):
                 operator._bind(name, getattr(kernel, name).address)
 
-    def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
+    def codes(self) -> Iterator[Codes]:
         for log in self.logs:
             used = self.operator.scalars()[f"used{log.suffix}"]
-            entries = self.operator.state[f"chain{log.suffix}"].reshape(-1, width(log))[:used]
+            entries = self._nodes(log)[:used]
             for n, arg in enumerate(log.args):
                 if arg.type.is_coded:
                     column = entries[:, chains.FIRST + n]
-                    held = column >= 0  # entries that were given back hold -1
-                    column[held] = change(column[held].astype(np.int32))
+                    yield Codes(column, column >= 0)  # entries that were given back hold -1
 
     def make_room(self, number: int, session: int) -> None:
         """Makes room in the dictionary for the list of a session."""

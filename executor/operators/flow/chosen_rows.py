@@ -4,7 +4,7 @@ chooses (``kernels.flow.chosen_rows``)."""
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -15,9 +15,10 @@ from cql.executor.kernels.flow import chosen_rows as kernel
 from cql.executor.kernels.morsel_layout import DETAIL, DETAIL_ROW, INFINITY, NEVER
 from cql.executor.kernels.order import sort_keys
 from cql.executor.morsel.morsel import Morsel, Words, value_bytes
-from cql.executor.operators.contract import CodeColumn, Operator
+from cql.executor.operators.contract import Operator
 from cql.executor.operators.relations.group_index import GroupIndex
 from cql.executor.operators.workspace import Workspace
+from cql.executor.state.stateful import Stateful
 from cql.executor.state.store import BUFFERS, Snapshot, State, plain_words, take_plain_words
 
 #: The smallest number of keys at which a sweep starts.
@@ -109,7 +110,11 @@ class ChosenRowsOperator(Operator):
         return True
 
     @property
-    def state_bytes(self) -> int:
+    def parts(self) -> Sequence[Stateful]:
+        return (self._index,)
+
+    @property
+    def nbytes(self) -> int:
         return self.index_bytes + sum(a.nbytes for a in self._scratch.values())
 
     @property
@@ -131,8 +136,8 @@ class ChosenRowsOperator(Operator):
         self._index.restore(saved.parts["keys"])
         self.bind()
 
-    def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
-        self._index.map_codes(change)
+    def recoded(self) -> None:
+        super().recoded()
         self.bind()
 
 

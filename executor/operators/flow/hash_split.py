@@ -4,7 +4,7 @@ values of one key into ranges of equal width (that paper's figure 9)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -29,7 +29,7 @@ from cql.executor.kernels.morsel_layout import (
     mask_word,
 )
 from cql.executor.morsel.arrow_columns import Array
-from cql.executor.operators.contract import CodeColumn, Parallelism
+from cql.executor.operators.contract import Parallelism
 from cql.executor.operators.joins.key_index import partition_of, spread
 from cql.executor.operators.stage.fused_steps import split_below
 from cql.executor.operators.stage.kernel_operator import GeneratedOperator
@@ -70,7 +70,7 @@ class SplitOperator(GeneratedOperator):
     ) -> None:
         part = schema, tuple(keys), tuple(types), tuple(conditions), ranged
         super().__init__(name, workspace, _write(part))
-        self.parts = parts
+        self._parts = parts
         self._conditions = len(conditions)
         self.bind("parts", parts)
         if ranged:
@@ -80,7 +80,7 @@ class SplitOperator(GeneratedOperator):
         """Makes the partitions ranges of equal width from ``low`` to ``high``. The first range also
         takes NULL and all lower keys, the last one all higher keys."""
         self.set("low", low)
-        self.set("width", min((high - low) // self.parts + 1, INFINITY))
+        self.set("width", min((high - low) // self._parts + 1, INFINITY))
 
     def of_steps(self, saved: Snapshot, gone: Sequence[Snapshot]) -> Snapshot:
         if not saved.names:  # of no stage
@@ -101,9 +101,6 @@ class SplitOperator(GeneratedOperator):
 
     def counters(self) -> dict[str, int]:
         return self.counted()
-
-    def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
-        self.map_constants(change)
 
 
 def can_split(schema: Schema, keys: Sequence[Expr], conditions: Sequence[Expr] = ()) -> bool:

@@ -23,7 +23,7 @@ from cql.executor.kernels.morsel_layout import (
 from cql.executor.kernels.windows import late_output as kernel
 from cql.executor.morsel.egress import view_address
 from cql.executor.morsel.morsel import Morsel, Words, stored_dtype
-from cql.executor.operators.contract import CodeColumn, Operator
+from cql.executor.operators.contract import Operator
 from cql.executor.operators.workspace import Workspace
 from cql.executor.state.store import Snapshot
 from cql.executor.strings.columns import to_arrow
@@ -81,9 +81,6 @@ class LateRowsOperator(Operator):
             values = self._column(morsel, k, rows)
             arrays.append(to_arrow(values, valid, field, self.workspace.dictionary))
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema.to_arrow())
-
-    def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
-        """Does nothing: the operator keeps no codes."""
 
     def snapshot(self) -> Snapshot:
         """The counts of rows; the late ones have left."""

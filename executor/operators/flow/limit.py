@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
 from cql.executor.kernels.flow import limit as kernel
 from cql.executor.kernels.morsel_layout import INFINITY
 from cql.executor.morsel.morsel import Words, value_bytes
-from cql.executor.operators.contract import CodeColumn, Operator, RowLimit
+from cql.executor.operators.contract import Operator, RowLimit
 from cql.executor.state.store import Snapshot, plain_words, take_plain_words
 from cql.planner.nodes.physical import LimitExec
 
@@ -67,9 +65,6 @@ class LimitOperator(Operator):
     def restore(self, saved: Snapshot) -> None:
         """Continues with the state of an operator of the same plan."""
         take_plain_words(saved.words, self.descriptor, (kernel.STOPS,), self.name)
-
-    def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
-        """Does nothing: the operator keeps no codes."""
 
     def counters(self) -> dict[str, int]:
         came, went = (int(self.descriptor[k]) for k in (kernel.ROWS_IN, kernel.ROWS_OUT))

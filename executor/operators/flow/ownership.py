@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,7 +11,7 @@ import numpy.typing as npt
 from cql.base.types import DataType, Kind
 from cql.executor.codegen.key_packing import KeyPart, spread_keys
 from cql.executor.morsel.arrow_columns import Array
-from cql.executor.operators.contract import CodeColumn
+from cql.executor.state.codes import Change
 from cql.executor.state.repartition import KeyColumns, Places
 from cql.executor.strings.dictionary import Dictionary
 
@@ -35,7 +35,7 @@ class HashOwners:
     checkpoint."""
 
     spread: Spread
-    translate: Callable[[CodeColumn], CodeColumn]
+    translate: Change
     dictionary: Dictionary
 
     @property

@@ -3,7 +3,7 @@ kernel (``process_kernel``) requests, and puts what it emits where the kernel re
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -27,7 +27,6 @@ from cql.executor.kernels.signals.segments import note_young
 from cql.executor.morsel.egress import view_address
 from cql.executor.morsel.morsel import Morsel, Words, stored_dtype
 from cql.executor.morsel.sample_types import sample_dtype
-from cql.executor.operators.contract import CodeColumn
 from cql.executor.operators.flow.process_kernel import (
     FINISH,
     FINISHING,
@@ -38,7 +37,9 @@ from cql.executor.operators.flow.process_kernel import (
 from cql.executor.operators.relations.group_index import GroupIndex, columns_of, key_words
 from cql.executor.operators.stage.kernel_operator import GeneratedOperator
 from cql.executor.operators.workspace import Workspace
+from cql.executor.state.codes import Codes
 from cql.executor.state.repartition import KeyColumns
+from cql.executor.state.stateful import Stateful
 from cql.executor.state.store import BUFFERS, Role, Snapshot
 from cql.executor.strings.columns import to_arrow
 from cql.executor.strings.dictionary import ARRAYS, RESULTS
@@ -236,8 +237,8 @@ class ProcessOperator(GeneratedOperator):
         self.workspace.resize(before, self._index.nbytes, self.name)
 
     @property
-    def state_bytes(self) -> int:
-        return super().state_bytes + self._index.nbytes
+    def parts(self) -> Sequence[Stateful]:
+        return (*super().parts, self._index)
 
     def snapshot(self) -> Snapshot:
         return replace(super().snapshot(), parts={"keys": self._index.snapshot()})
@@ -356,8 +357,7 @@ class ProcessOperator(GeneratedOperator):
     def counters(self) -> dict[str, int]:
         return self.counted()
 
-    def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
-        """Only while no morsel is inside: what the last one emitted goes."""
-        self._index.map_codes(change)
+    def codes(self) -> Iterator[Codes]:
         self._calls.begin()
         self._emitted([0])
+        return super().codes()

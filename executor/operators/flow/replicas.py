@@ -4,14 +4,16 @@ partition of the keys or, where the operator has no state, its own morsels."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from cql.errors import RunError
-from cql.executor.operators.contract import CodeColumn, Operator, Parallelism
+from cql.executor.operators.contract import Operator, Parallelism
 from cql.executor.operators.flow.ownership import HashOwners, Spread
+from cql.executor.state.codes import Change
 from cql.executor.state.repartition import is_divided, partitions_of, whole
+from cql.executor.state.stateful import Stateful
 from cql.executor.state.store import Snapshot
 from cql.executor.strings.dictionary import Dictionary
 
@@ -38,16 +40,12 @@ class Instances(Operator):
         return dict(total)
 
     @property
-    def state_bytes(self) -> int:
-        return sum(instance.state_bytes for instance in self.instances)
+    def parts(self) -> Sequence[Stateful]:
+        return self.instances
 
     def too_late(self) -> list[tuple[str, int]]:
         reported = [instance.too_late() for instance in self.instances]
         return [(ports[0][0], sum(n for _, n in ports)) for ports in zip(*reported, strict=True)]
-
-    def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
-        for instance in self.instances:
-            instance.map_codes(change)
 
     def bind_constants(self) -> None:
         for instance in self.instances:
@@ -96,7 +94,7 @@ class PartitionedOperator(Instances):
     def fitting(
         self,
         saved: Snapshot,
-        translate: Callable[[CodeColumn], CodeColumn],
+        translate: Change,
         dictionary: Dictionary,
     ) -> Snapshot:
         parts = partitions_of(saved)

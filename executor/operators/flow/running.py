@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -10,8 +10,9 @@ from cql.base.uninterruptible import load_module
 from cql.executor.kernels.flow import running as kernel
 from cql.executor.kernels.morsel_layout import PHASE, ROWS
 from cql.executor.morsel.morsel import Morsel, Words
-from cql.executor.operators.contract import CodeColumn, Operator
+from cql.executor.operators.contract import Operator
 from cql.executor.operators.workspace import Workspace
+from cql.executor.state.stateful import Stateful
 from cql.executor.state.store import Role, Snapshot, StateStore
 from cql.planner.nodes.expr import Column
 from cql.planner.nodes.logical import RunningCall
@@ -128,8 +129,8 @@ class RunningOperator(Operator):
         return True
 
     @property
-    def state_bytes(self) -> int:
-        return self._store.nbytes
+    def parts(self) -> Sequence[Stateful]:
+        return (self._store,)
 
     def snapshot(self) -> Snapshot:
         """The state; the runtime has no morsel inside."""
@@ -139,9 +140,6 @@ class RunningOperator(Operator):
         """Continues with the state of an operator of the same plan."""
         self._store.restore(saved, self.descriptor)
         self._bind()
-
-    def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
-        """Does nothing: the operator keeps no codes."""
 
     def counters(self) -> dict[str, int]:
         rows = int(self.descriptor[kernel.ROWS_SEEN])

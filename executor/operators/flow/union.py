@@ -3,7 +3,7 @@ of values."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -13,8 +13,9 @@ from cql.executor.kernels.flow import union as kernel
 from cql.executor.kernels.flow import union_values
 from cql.executor.kernels.morsel_layout import DETAIL_ROW, LATE_ROW_WORDS, NEVER
 from cql.executor.morsel.morsel import Morsel, Words, stored_dtype, value_bytes
-from cql.executor.operators.contract import CodeColumn, Operator
+from cql.executor.operators.contract import Operator
 from cql.executor.operators.workspace import Workspace
+from cql.executor.state.codes import Codes
 from cql.executor.state.store import Snapshot, State, plain_words, take_plain_words
 
 #: Addresses in the descriptor, and in the words of the values.
@@ -83,7 +84,7 @@ class UnionOperator(Operator):
         b = self._values
         width = union_values.OWN + len(self.names)
         used = width * int(b[union_values.COUNT])
-        self._workspace.resize(self.state_bytes, 8 * (width + 1) * room, self.name)
+        self._workspace.resize(self.nbytes, 8 * (width + 1) * room, self.name)
         entries, index = np.zeros(width * room, np.int64), np.zeros(2 * room, np.int32)
         if used:
             entries[:used] = self.state["entries"][:used]
@@ -107,7 +108,7 @@ class UnionOperator(Operator):
         return True
 
     @property
-    def state_bytes(self) -> int:
+    def nbytes(self) -> int:
         return sum(a.nbytes for a in list(self.state.values()))
 
     def snapshot(self) -> Snapshot:
@@ -138,13 +139,13 @@ class UnionOperator(Operator):
         room = 2 * int(self._values[union_values.ROOM])
         self._more_values(max(room, int(morsel.words[DETAIL_ROW])))
 
-    def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
-        if not self._is_text:
-            return
-        width = union_values.OWN + len(self.names)
-        used = width * int(self._values[union_values.COUNT])
-        entries = self.state["entries"][:used].reshape(-1, width)
-        entries[:, union_values.KEY] = change(entries[:, union_values.KEY].astype(np.int32))
+    def codes(self) -> Iterator[Codes]:
+        if self._is_text:
+            width = union_values.OWN + len(self.names)
+            used = width * int(self._values[union_values.COUNT])
+            yield Codes(self.state["entries"][union_values.KEY : used : width])
+
+    def recoded(self) -> None:
         union_values.renumber(self._values.ctypes.data)
 
     def too_late(self) -> list[tuple[str, int]]:

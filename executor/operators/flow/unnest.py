@@ -4,7 +4,7 @@ structs first."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,10 +21,10 @@ from cql.executor.kernels.lib.views import PACKED
 from cql.executor.kernels.morsel_layout import PHASE, ROWS, data_word, mask_word
 from cql.executor.morsel.egress import view_address
 from cql.executor.morsel.morsel import Morsel
-from cql.executor.operators.contract import CodeColumn
 from cql.executor.operators.joins.row_expansion import PassingWriter
 from cql.executor.operators.stage.kernel_operator import GeneratedOperator
 from cql.executor.operators.workspace import Workspace
+from cql.executor.state.codes import Codes
 from cql.executor.state.store import Role
 from cql.executor.strings.dictionary import ARRAYS, RESULTS
 from cql.executor.strings.nested import array_parts
@@ -167,8 +167,8 @@ class UnnestOperator(GeneratedOperator):
     def counters(self) -> dict[str, int]:
         return self.counted()
 
-    def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
-        """Only while no morsel is inside: what the last one had goes."""
+    def codes(self) -> Iterator[Codes]:
         self._held = ()
         for name, array in self.state.items():
             self.fresh(name, 0, array.dtype, Role.SCRATCH)
+        return super().codes()

@@ -8,7 +8,7 @@ no later row can change its answer. Left rows leave in the order of time
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -23,13 +23,14 @@ from cql.executor.kernels.morsel_layout import DETAIL, INFINITY, NEVER, PORT
 from cql.executor.kernels.order.row_slab import HELD, SLOTS
 from cql.executor.kernels.relations import groups
 from cql.executor.morsel.morsel import Morsel, Words
-from cql.executor.operators.contract import CodeColumn, Operator
+from cql.executor.operators.contract import Operator
 from cql.executor.operators.order.row_slab import SLOT, output_words
 from cql.executor.operators.relations.frontier import FrontierOperator
 from cql.executor.operators.relations.group_index import key_width
 from cql.executor.operators.relations.grouped import GROUP, GroupedOperator, piece_rows
 from cql.executor.operators.workspace import Workspace
 from cql.executor.state.repartition import Owners, Values, each, shared_words
+from cql.executor.state.stateful import Stateful
 from cql.executor.state.store import Snapshot, plain_words, take_plain_words
 from cql.planner.nodes.physical import AsofJoinExec, sources
 
@@ -234,8 +235,8 @@ class AsofJoinOperator(Operator):
         side.provide(morsel)
 
     @property
-    def state_bytes(self) -> int:
-        return sum(side.state_bytes for side in self.sides)
+    def parts(self) -> Sequence[Stateful]:
+        return self.sides
 
     def counters(self) -> dict[str, int]:
         d, (left, right) = self.descriptor, self.sides
@@ -259,7 +260,3 @@ class AsofJoinOperator(Operator):
         names = [", ".join(s.name for s in sources(n)) for n in (self.node.left, self.node.right)]
         counts = self.descriptor[kernel.TOO_LATE : kernel.TOO_LATE + 2].tolist()
         return list(zip(names, counts, strict=True))
-
-    def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
-        for side in self.sides:
-            side.map_codes(change)

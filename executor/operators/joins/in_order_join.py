@@ -3,7 +3,7 @@ results."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -14,12 +14,12 @@ from cql.executor.kernels.joins.in_order_join import NEED_RESULTS
 from cql.executor.kernels.joins.oop_join import NONE, index_keys
 from cql.executor.kernels.morsel_layout import DETAIL, DETAIL_ROW, NEVER
 from cql.executor.morsel.morsel import Morsel, stored_dtype
-from cql.executor.operators.contract import CodeColumn
 from cql.executor.operators.joins import in_order_join_kernel
 from cql.executor.operators.joins.in_order_join_kernel import AHEAD, NEED_KEYS, SYNCHRONOUS
 from cql.executor.operators.joins.in_order_join_layout import Directory, Input
-from cql.executor.operators.stage.kernel_operator import GeneratedOperator, fitting, map_key
+from cql.executor.operators.stage.kernel_operator import GeneratedOperator, fitting
 from cql.executor.operators.workspace import Workspace
+from cql.executor.state.codes import Codes
 from cql.executor.state.store import Role
 from cql.planner.nodes.physical import JoinOperator, WindowJoinExec, sources
 from cql.planner.nodes.watermarks import NO_BOUND
@@ -196,22 +196,23 @@ class WindowJoinOperator(GeneratedOperator):
         names = (", ".join(s.name for s in sources(child)) for child in self.node.inputs)
         return [(n, self.get(f"too_late_{p}")) for p, n in enumerate(names)]
 
-    def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
-        self.map_constants(change)
+    def codes(self) -> Iterator[Codes]:
+        yield from super().codes()
         for one in self.inputs:
             there = self._numbers(one) & (self.get(f"room{one.port}") - 1)
             for c in one.kept:
                 if one.schema[c].type.is_coded:
-                    column = self.state[f"c{one.port}_{c}"]
-                    column[there] = change(column[there])
+                    yield Codes(self.state[f"c{one.port}_{c}"], there)
         for made in self.directories:
-            self._map_keys(made, change)
+            count = self._forget_keys(made)
+            self._index(made)
+            for number, part in zip(made.sets, made.parts, strict=True):
+                port, c = self.node.keys[number][0]
+                if self.inputs[port].schema[c].type.is_coded:
+                    words = self.state[f"key{made.number}_{part.word}"]
+                    yield Codes(words[:count], shift=part.shift)
 
-    def _map_keys(self, made: Directory, change: Callable[[CodeColumn], CodeColumn]) -> None:
-        self._forget_keys(made)  # the dictionary drops a text that no row has any more
-        count = self.get(f"count{made.number}")
-        for number, part in zip(made.sets, made.parts, strict=True):
-            port, c = self.node.keys[number][0]
-            if self.inputs[port].schema[c].type.is_coded:
-                map_key(self.state[f"key{made.number}_{part.word}"][:count], part, change)
-        self._index(made)
+    def recoded(self) -> None:
+        super().recoded()
+        for made in self.directories:
+            self._index(made)

@@ -3,9 +3,8 @@ the rows by key: the rows of one key are adjacent and keep the table's order."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,13 +21,14 @@ from cql.executor.kernels.morsel_layout import (
     ROWS,
 )
 from cql.executor.morsel.morsel import Morsel, Words
-from cql.executor.operators.contract import CodeColumn, Parallelism
+from cql.executor.operators.contract import Parallelism
 from cql.executor.operators.joins import lookup_join_kernel
 from cql.executor.operators.joins.row_batch import append_part, joined, nbytes, rows_of, take
 from cql.executor.operators.relations.group_index import canonical
 from cql.executor.operators.stage import sharing
-from cql.executor.operators.stage.kernel_operator import GeneratedOperator, map_key
+from cql.executor.operators.stage.kernel_operator import GeneratedOperator
 from cql.executor.operators.workspace import Workspace
+from cql.executor.state.codes import Codes, not_null
 from cql.executor.state.store import Role, Snapshot, State
 from cql.planner.nodes.physical import TableJoinExec, sources
 
@@ -192,35 +192,23 @@ class TableJoinOperator(GeneratedOperator):
         return self.counted() | reported
 
     @property
-    def state_bytes(self) -> int:
-        return sum(a.nbytes for part in (self.state, *self._parts) for a in list(part.values()))
+    def nbytes(self) -> int:
+        return super().nbytes + nbytes(self._parts)
 
-    def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
-        self.map_constants(change)
+    def codes(self) -> Iterator[Codes]:
+        yield from super().codes()
         schema = self.node.table.schema
         for c in (c for c, f in enumerate(schema) if f.type.is_coded):
-            for part in self._parts:
-                if f"c{c}" in part:
-                    _change(part[f"c{c}"], part.get(f"m{c}"), change)
-            if f"tc{c}" in self.state:
-                _change(self.state[f"tc{c}"], self.state.get(f"tm{c}"), change)
-        changed = False
+            for rows, of in ((self.state, "t"), *((part, "") for part in self._parts)):
+                if (column := rows.get(f"{of}c{c}")) is not None:
+                    yield not_null(column, rows.get(f"{of}m{c}"), np.arange(column.size))
         for (_, b), place in zip(self.node.keys, self._key_parts, strict=True):
             if schema[b].type.is_coded:
-                map_key(self.state[f"key{place.word}"], place, change)
-                changed = True
-        if changed:
-            self._index()
+                yield Codes(self.state[f"key{place.word}"], shift=place.shift)
 
-
-def _change(
-    column: npt.NDArray[Any],
-    mask: npt.NDArray[Any] | None,
-    change: Callable[[CodeColumn], CodeColumn],
-) -> None:
-    """Replaces the codes of values that are not NULL."""
-    held = np.arange(column.size) if mask is None else np.flatnonzero(mask)
-    column[held] = change(column[held])
+    def recoded(self) -> None:
+        super().recoded()
+        self.rebuild()
 
 
 def _key_bits(values: npt.NDArray[np.generic], kind: DataType, part: KeyPart) -> Words:

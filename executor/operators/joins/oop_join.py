@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -10,10 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from cql.executor.codegen.kernel_builder import NEED_KIND, NEED_ROOM
+from cql.executor.codegen.key_packing import KeyPart
 from cql.executor.kernels.joins.oop_join import NONE, keep_rows, link_rows
 from cql.executor.kernels.morsel_layout import DETAIL, INFINITY, NEVER
 from cql.executor.morsel.morsel import Morsel, Words
-from cql.executor.operators.contract import CodeColumn
 from cql.executor.operators.joins import oop_join_kernel
 from cql.executor.operators.joins.key_index import keys_of
 from cql.executor.operators.joins.oop_join_kernel import Rows
@@ -24,8 +24,9 @@ from cql.executor.operators.joins.oop_join_side import (
     disorder_of,
     rows_of,
 )
-from cql.executor.operators.stage.kernel_operator import GeneratedOperator, map_key
+from cql.executor.operators.stage.kernel_operator import GeneratedOperator
 from cql.executor.operators.workspace import Workspace
+from cql.executor.state.codes import Codes
 from cql.executor.state.repartition import Owners
 from cql.executor.state.store import Role, Snapshot, State
 from cql.planner.nodes.physical import OopJoinExec, sources
@@ -308,23 +309,25 @@ class OopJoinOperator(GeneratedOperator):
         names = (", ".join(s.name for s in sources(child)) for child in self.node.inputs)
         return [(n, counted.get(f"too_late_{s}", 0)) for n, s in zip(names, SIDES, strict=True)]
 
-    def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
-        self.map_constants(change)
+    def codes(self) -> Iterator[Codes]:
+        yield from super().codes()
         for side in self.sides:
             rows, held = self.state[f"{side.name}rows"], self._held(side)
             for c, f in enumerate(side.schema):
                 name = side.holds(c)
                 if name is not None and f.type.is_coded:
-                    rows[name][held] = change(rows[name][held])
-        coded = [
+                    yield Codes(rows[name], held)
+            for part in self._coded_keys():
+                yield Codes(rows[f"k{part.word}"], held, part.shift)
+
+    def recoded(self) -> None:
+        super().recoded()
+        for side in self.sides if self._coded_keys() else ():
+            self._link(side)
+
+    def _coded_keys(self) -> list[KeyPart]:
+        return [
             part
             for (c, _), part in zip(self.node.keys, self._keys.parts, strict=True)
             if self.node.left.schema[c].type.is_coded
         ]
-        for side in self.sides if coded else ():
-            rows, held = self.state[f"{side.name}rows"], self._held(side)
-            for part in coded:
-                words = rows[f"k{part.word}"][held]
-                map_key(words, part, change)
-                rows[f"k{part.word}"][held] = words
-            self._link(side)

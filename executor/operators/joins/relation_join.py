@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -15,19 +15,21 @@ from cql.executor.kernels.morsel_layout import DETAIL, DETAIL_ROW, NEVER
 from cql.executor.kernels.order import row_slab
 from cql.executor.kernels.relations import frontier
 from cql.executor.morsel.morsel import Morsel, Words, value_bytes
-from cql.executor.operators.contract import CodeColumn, Operator
+from cql.executor.operators.contract import Operator
 from cql.executor.operators.joins import relation_join_condition as writing
 from cql.executor.operators.order.row_slab import SLOT, output_words
 from cql.executor.operators.relations.grouped import GROUP, GroupedOperator, piece_rows
 from cql.executor.operators.relations.key_finder import KeyFinder
-from cql.executor.operators.stage.operator import bind_constants, map_constants
+from cql.executor.operators.stage.operator import bind_constants, constants, sort_constants
 from cql.executor.operators.workspace import Workspace
+from cql.executor.state.codes import Codes
 from cql.executor.state.repartition import (
     Owners,
     Values,
     each,
     shared_words,
 )
+from cql.executor.state.stateful import Stateful
 from cql.executor.state.store import Snapshot, plain_words, take_plain_words
 from cql.planner.nodes.physical import Physical, RelationJoinExec
 from cql.planner.nodes.physical import sources as sources_of
@@ -192,12 +194,15 @@ class RelationJoinOperator(Operator):
             self._words[slots["rank"]] = self._rank.ctypes.data
             self._words[slots["rank length"]] = self._rank.size
 
-    def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
-        for side in self.sides:
-            side.map_codes(change)
-        self._keys.map_codes(change)
+    def codes(self) -> Iterator[Codes]:
+        yield from super().codes()
         if self._condition is not None:
-            map_constants(self._condition.kernel, self._words, change)
+            yield from constants(self._condition.kernel, self._words)
+
+    def recoded(self) -> None:
+        super().recoded()
+        if self._condition is not None:
+            sort_constants(self._condition.kernel, self._words)
 
     # -- snapshots ---------------------------------------------------------------------------------
 
@@ -273,8 +278,8 @@ class RelationJoinOperator(Operator):
         self._bind()
 
     @property
-    def state_bytes(self) -> int:
-        return sum(side.state_bytes for side in self.sides) + self._keys.nbytes
+    def parts(self) -> Sequence[Stateful]:
+        return (*self.sides, self._keys)
 
     def counters(self) -> dict[str, int]:
         d, (left, right) = self.descriptor, self.sides

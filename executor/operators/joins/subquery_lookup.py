@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -13,10 +13,11 @@ from cql.executor.kernels.joins import subquery_lookup as kernel
 from cql.executor.kernels.morsel_layout import DETAIL_ROW
 from cql.executor.kernels.relations import groups
 from cql.executor.morsel.morsel import Morsel, Words, value_bytes
-from cql.executor.operators.contract import CodeColumn, Operator
+from cql.executor.operators.contract import Operator
 from cql.executor.operators.relations.grouped import piece_rows
 from cql.executor.operators.relations.key_finder import KeyFinder
 from cql.executor.operators.workspace import Workspace
+from cql.executor.state.stateful import Stateful
 from cql.executor.state.store import Role, Snapshot, StateStore, plain_words, take_plain_words
 from cql.planner.nodes.physical import LookupExec
 
@@ -121,8 +122,8 @@ class LookupOperator(Operator):
     # -- state -------------------------------------------------------------------------------------
 
     @property
-    def state_bytes(self) -> int:
-        return self._rows.nbytes
+    def parts(self) -> Sequence[Stateful]:
+        return (self._rows,)
 
     def snapshot(self) -> Snapshot:
         words = plain_words(self.descriptor, _BOUND)
@@ -133,8 +134,8 @@ class LookupOperator(Operator):
         self._rows.restore(saved.parts["rows"])
         self._bind()
 
-    def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
-        self._rows.map_codes(change)
+    def recoded(self) -> None:
+        super().recoded()
         self._bind()
 
     # -- reports -----------------------------------------------------------------------------------
@@ -178,8 +179,6 @@ class _Reader(Operator):
 
     def restore(self, saved: Snapshot) -> None:
         self.descriptor[kernel.ROWS_SEEN] = saved.words[kernel.ROWS_SEEN]
-
-    def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None: ...
 
     def counters(self) -> dict[str, int]:
         rows = int(self.descriptor[kernel.ROWS_SEEN])

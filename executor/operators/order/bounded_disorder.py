@@ -3,15 +3,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
 from cql.executor.kernels.ingest import bounded_disorder as kernel
 from cql.executor.kernels.ingest.cutter import BUCKETS
 from cql.executor.kernels.morsel_layout import INFINITY, NEVER
 from cql.executor.morsel.morsel import Words, value_bytes
-from cql.executor.operators.contract import CodeColumn, Disorder, Operator
+from cql.executor.operators.contract import Disorder, Operator
 from cql.executor.operators.workspace import Workspace
 from cql.executor.state.store import Snapshot, plain_words, take_plain_words
 from cql.planner.nodes.physical import SlackExec
@@ -44,7 +42,7 @@ class SlackOperator(Operator):
         self.address = int(kernel.slack.address)
 
     @property
-    def state_bytes(self) -> int:
+    def nbytes(self) -> int:
         return int(self._heap.nbytes)
 
     def disorder(self) -> Disorder:
@@ -66,9 +64,6 @@ class SlackOperator(Operator):
         """Continues with the state of an operator of the same plan."""
         take_plain_words(saved.words, self.descriptor, _BOUND, self.name)
         self._heap[:], self.behind[:] = saved.arrays["heap"], saved.arrays["behind"]
-
-    def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
-        """Does nothing: the operator keeps no codes."""
 
     def counters(self) -> dict[str, int]:
         rows = int(self.descriptor[kernel.ROWS_SEEN])

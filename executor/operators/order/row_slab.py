@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -12,10 +12,12 @@ from cql.base.model import Schema
 from cql.executor.kernels.order import row_slab as kernel
 from cql.executor.kernels.order import sort_keys
 from cql.executor.morsel.morsel import Words, stored_dtype
-from cql.executor.operators.contract import CodeColumn, Operator
+from cql.executor.operators.contract import Operator
 from cql.executor.operators.order.sort_keys import order_words
 from cql.executor.operators.workspace import Workspace
+from cql.executor.state.codes import Codes, not_null
 from cql.executor.state.repartition import KeyColumns, Values
+from cql.executor.state.stateful import Stateful
 from cql.executor.state.store import BUFFERS, Role, Snapshot, State, StateStore
 from cql.planner.nodes.logical import SortKey
 
@@ -150,20 +152,23 @@ class SlabOperator(Operator):
         self.bound(sort_keys.RANKS, self._rank.size)
 
     @property
-    def state_bytes(self) -> int:
-        return self._scratch.nbytes + self.store.nbytes
+    def parts(self) -> Sequence[Stateful]:
+        return (self.store,)
 
-    def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
+    @property
+    def nbytes(self) -> int:
+        return super().nbytes + self._scratch.nbytes
+
+    def codes(self) -> Iterator[Codes]:
+        yield from super().codes()
         self.bound(sort_keys.RANKS, 0)
         texts = [i for i, f in enumerate(self.schema) if f.type.is_coded]
-        if not texts or "next" not in self.state:
-            return
-        used = np.ones(int(self.descriptor[kernel.SLOTS]), np.uint8)
-        kernel.mark_free(self.state["next"], int(self.descriptor[kernel.FREE]), used)
-        for i in texts:
-            column = self.state[f"c{i}"]
-            held = np.flatnonzero(used & self.state[f"m{i}"] if f"m{i}" in self.state else used)
-            column[held] = change(column[held])
+        if texts and "next" in self.state:
+            used = np.ones(int(self.descriptor[kernel.SLOTS]), np.uint8)
+            kernel.mark_free(self.state["next"], int(self.descriptor[kernel.FREE]), used)
+            held = np.flatnonzero(used)
+            for i in texts:
+                yield not_null(self.state[f"c{i}"], self.state.get(f"m{i}"), held)
 
 
 def output_words(columns: Sequence[int], output: Schema, width: int) -> Words:

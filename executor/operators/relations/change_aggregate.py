@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -25,12 +25,13 @@ from cql.executor.operators.aggregates.changelog_values import (
     ValueLog,
     rows_at_once,
 )
-from cql.executor.operators.contract import CodeColumn
 from cql.executor.operators.relations import change_aggregate_code as writing
 from cql.executor.operators.relations.grouped import GROUP, GroupChangesOperator
 from cql.executor.operators.relations.window_relation import RelationOperator
 from cql.executor.operators.workspace import Workspace
+from cql.executor.state.codes import Codes
 from cql.executor.state.repartition import Owners, Places, Taken, Values
+from cql.executor.state.stateful import Stateful
 from cql.executor.state.store import Snapshot, State
 from cql.executor.udf.errors import explained, function_codes
 from cql.planner.interpret.error import EvaluationError
@@ -130,6 +131,10 @@ class ChangeAggregateOperator(GroupChangesOperator):
             return ListedValues(log, calls, workspace, store, by_entry=by_entry)
         lists = log.number in self.code.listed
         return CountedValues(log, calls, workspace, store, lists=lists)
+
+    @property
+    def parts(self) -> Sequence[Stateful]:
+        return (*super().parts, *self._values)
 
     @property
     def calls_users(self) -> bool:
@@ -234,16 +239,14 @@ class ChangeAggregateOperator(GroupChangesOperator):
             self._words[self.code.slots["rank"]] = self._rank.ctypes.data
             self._words[self.code.slots["codes"]] = self._rank.size
 
-    def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
-        super().map_codes(change)
-        named = [f"r{k}" for k, call in enumerate(self.node.calls) if call.type.is_coded]
+    def codes(self) -> Iterator[Codes]:
+        yield from super().codes()
+        names = list(self.code.texts)
         for k, call in enumerate(self.node.calls):
-            if call.type.is_coded and call.holistic:
-                named.append(f"logged{k}")
-        for name in (*self.code.texts, *named):
-            _change(self.state[name], change)
-        for values in self._values:
-            values.map_codes(change)
+            if call.type.is_coded:
+                names += [f"r{k}", f"logged{k}"] if call.holistic else [f"r{k}"]
+        for name in names:
+            yield Codes(self.state[name], self.state[name] >= 0)
 
     # -- values ----------------------------------------------------------------------------------
 
@@ -325,8 +328,3 @@ def _entries_of(saved: Snapshot, groups: Places) -> Places:
     stacks = np.concatenate([saved.arrays[name][groups] for name in ("front", "newest")])
     chains.mark_chains(link.copy(), stacks, used)
     return np.flatnonzero(used)
-
-
-def _change(codes: npt.NDArray[Any], change: Callable[[CodeColumn], CodeColumn]) -> None:
-    held = codes >= 0
-    codes[held] = change(codes[held])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,8 +10,9 @@ import numpy.typing as npt
 
 from cql.base.types import DataType
 from cql.executor.kernels.lib import key_index as kernel
-from cql.executor.operators.contract import CodeColumn
+from cql.executor.state.codes import Codes
 from cql.executor.state.repartition import KeyColumns, Taken
+from cql.executor.state.stateful import Stateful
 from cql.executor.state.store import Snapshot, State
 
 Words = npt.NDArray[np.int64]
@@ -54,7 +55,7 @@ def key_width(columns: int) -> int:
     return columns + 1 + columns // _FLAGS
 
 
-class GroupIndex:
+class GroupIndex(Stateful):
     """Dense ids for lines of key words. An id stays until it is given back. At most ``capacity``
     ids are in use at a time; arrays beside the index grow with ``capacity``."""
 
@@ -107,14 +108,15 @@ class GroupIndex:
     def give_back(self, ids: Words) -> None:
         kernel.free_groups(ids, self._table, self._keys, self._free, self._control)
 
-    def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
-        if not self._texts:
-            return
-        live = self.live
-        for k in self._texts:
-            column = self._keys[:, k]
-            column[live] = change(column[live].astype(np.int32))
-        self._index_again(self._table.size)
+    def codes(self) -> Iterator[Codes]:
+        if self._texts:
+            live = self.live
+            for k in self._texts:
+                yield Codes(self._keys[:, k], live)
+
+    def recoded(self) -> None:
+        if self._texts:
+            self._index_again(self._table.size)
 
     def snapshot(self) -> Snapshot:
         """The keys and the free ids; the table follows from them."""

@@ -4,7 +4,7 @@ the changes of groups."""
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import ClassVar
 
@@ -15,7 +15,6 @@ from cql.executor.kernels.morsel_layout import INFINITY
 from cql.executor.kernels.relations import group_changes as changes
 from cql.executor.kernels.relations import groups
 from cql.executor.morsel.morsel import Words, stored_dtype, value_bytes
-from cql.executor.operators.contract import CodeColumn
 from cql.executor.operators.relations.frontier import FrontierOperator
 from cql.executor.operators.relations.group_index import (
     GroupIndex,
@@ -24,7 +23,9 @@ from cql.executor.operators.relations.group_index import (
     live_ids,
 )
 from cql.executor.operators.workspace import Workspace
+from cql.executor.state.codes import Codes, not_null
 from cql.executor.state.repartition import Owners, Taken, Values, each, taken_by_owner
+from cql.executor.state.stateful import Stateful
 from cql.executor.state.store import Snapshot
 
 _GROUPS = 64
@@ -114,12 +115,11 @@ class GroupedOperator(FrontierOperator):
             self.point(word, array)
 
     @property
-    def state_bytes(self) -> int:
-        return super().state_bytes + self._index.nbytes
+    def parts(self) -> Sequence[Stateful]:
+        return (*super().parts, self._index)
 
-    def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
-        super().map_codes(change)
-        self._index.map_codes(change)
+    def recoded(self) -> None:
+        super().recoded()
         self.bind()
 
     # -- snapshots -------------------------------------------------------------------------------
@@ -324,15 +324,12 @@ class GroupChangesOperator(GroupedOperator):
         self._words[self._kept] = saved.parts["function"].words
         super().restore(saved)
 
-    def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
-        super().map_codes(change)
-        used = np.zeros(self._index.capacity, bool)
-        used[self._index.live] = True
+    def codes(self) -> Iterator[Codes]:
+        yield from super().codes()
+        live = self._index.live
         for c, f in enumerate(self._keys):
             if f.type.is_coded:
-                codes, there = self.state[f"key c{c}"], self.state[f"key m{c}"]
-                self.state[f"key c{c}"] = change(np.where(used & (there != 0), codes, 0))
-        self.bind()
+                yield not_null(self.state[f"key c{c}"], self.state[f"key m{c}"], live)
 
     # -- called by the runtime -------------------------------------------------------------------
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -12,7 +12,6 @@ from cql.base.types import DataType
 from cql.executor.kernels.order.sort_keys import AT, COLUMN_WORDS, MASK
 from cql.executor.kernels.relations import groups
 from cql.executor.morsel.morsel import stored_dtype
-from cql.executor.operators.contract import CodeColumn
 from cql.executor.operators.order.sort_keys import order_words
 from cql.executor.operators.relations.group_index import (
     GroupIndex,
@@ -21,6 +20,7 @@ from cql.executor.operators.relations.group_index import (
     live_ids,
 )
 from cql.executor.operators.workspace import Workspace
+from cql.executor.state.codes import Codes, not_null
 from cql.executor.state.repartition import (
     Owners,
     Taken,
@@ -29,6 +29,7 @@ from cql.executor.state.repartition import (
     gather,
     taken_by_owner,
 )
+from cql.executor.state.stateful import Stateful
 from cql.executor.state.store import Role, Snapshot, StateStore
 from cql.planner.nodes.expr import Column
 from cql.planner.nodes.logical import SortKey
@@ -36,7 +37,7 @@ from cql.planner.nodes.logical import SortKey
 _KEYS = 64
 
 
-class KeyFinder:
+class KeyFinder(Stateful):
     """``inputs``: for each input, its schema and its key columns; the ``descriptors`` tell, one per
     input, how native code finds the ids of its rows. ``rows``: the rows that are looked up at once.
     ``finds_nulls``: whether keys with NULLs have ids, too; if not, they are never looked up.
@@ -70,8 +71,8 @@ class KeyFinder:
         self.make_room(_KEYS)
 
     @property
-    def nbytes(self) -> int:
-        return self.index.nbytes + self.store.nbytes
+    def parts(self) -> Sequence[Stateful]:
+        return self.index, self.store
 
     @property
     def used(self) -> int:
@@ -121,13 +122,15 @@ class KeyFinder:
             ):
                 d[word] = array.ctypes.data
 
-    def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
-        self.index.map_codes(change)
-        self.bind()
+    def codes(self) -> Iterator[Codes]:
+        yield from super().codes()
         if self._value is not None and self._value.is_coded:
-            live, state = self.index.live, self.store.arrays
-            held = live[state["value_masks"][live] != 0]
-            state["values"][held] = change(state["values"][held])
+            state = self.store.arrays
+            yield not_null(state["values"], state["value_masks"], self.index.live)
+
+    def recoded(self) -> None:
+        super().recoded()
+        self.bind()
 
     # -- snapshots ---------------------------------------------------------------------------------
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import ClassVar
 
@@ -12,11 +12,12 @@ from cql.executor.kernels.lib import treap as treaps
 from cql.executor.kernels.morsel_layout import INFINITY
 from cql.executor.kernels.relations import group_changes as changes
 from cql.executor.kernels.relations import ranking as kernel
-from cql.executor.operators.contract import CodeColumn
 from cql.executor.operators.relations.frontier import FrontierOperator
 from cql.executor.operators.relations.group_index import GroupIndex
 from cql.executor.operators.relations.grouped import GroupChangesOperator
 from cql.executor.operators.workspace import Workspace
+from cql.executor.state.codes import Codes
+from cql.executor.state.stateful import Stateful
 from cql.executor.state.store import Snapshot
 from cql.planner.nodes.expr import Column
 from cql.planner.nodes.logical import SortKey
@@ -162,8 +163,8 @@ class RankingOperator(GroupChangesOperator):
         self.point(changes.SECOND, control if self._by.size else None)
 
     @property
-    def state_bytes(self) -> int:
-        return super().state_bytes + self._partitions.nbytes
+    def parts(self) -> Sequence[Stateful]:
+        return (*super().parts, self._partitions)
 
     # -- texts -----------------------------------------------------------------------------------
 
@@ -177,14 +178,10 @@ class RankingOperator(GroupChangesOperator):
             self._rank = self.workspace.dictionary.rank()
             self._words[[kernel.RANK, kernel.RANKS]] = self._rank.ctypes.data, self._rank.size
 
-    def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
-        super().map_codes(change)
-        live = self._index.live
+    def codes(self) -> Iterator[Codes]:
+        yield from super().codes()
         for word in self._texts:
-            column = self.state["nodes"][:, kernel.FIRST + word]
-            column[live] = change(column[live].astype(np.int32))
-        self._partitions.map_codes(change)
-        self.bind()
+            yield Codes(self.state["nodes"][:, kernel.FIRST + word], self._index.live)
 
     # -- snapshots -------------------------------------------------------------------------------
 

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import ClassVar
 
@@ -14,12 +14,12 @@ from cql.executor.codegen.expressions.emit import ErrorSite
 from cql.executor.kernels.relations import group_changes as changes
 from cql.executor.kernels.relations import subquery_join as kernel
 from cql.executor.morsel.morsel import Morsel, value_bytes
-from cql.executor.operators.contract import CodeColumn
 from cql.executor.operators.relations.frontier import FrontierOperator
 from cql.executor.operators.relations.grouped import GROUP, GroupChangesOperator, piece_rows
 from cql.executor.operators.relations.key_finder import KeyFinder
 from cql.executor.operators.workspace import Workspace
 from cql.executor.state.repartition import Owners, Taken, Values, each
+from cql.executor.state.stateful import Stateful
 from cql.executor.state.store import Snapshot
 from cql.planner.nodes.physical import SubqueryJoinExec
 
@@ -142,12 +142,8 @@ class SubqueryJoinOperator(GroupChangesOperator):
         self.point(changes.SECOND, index.arrays[3])
 
     @property
-    def state_bytes(self) -> int:
-        return super().state_bytes + self._asked.nbytes
-
-    def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
-        self._asked.map_codes(change)
-        super().map_codes(change)
+    def parts(self) -> Sequence[Stateful]:
+        return (*super().parts, self._asked)
 
     # -- snapshots -------------------------------------------------------------------------------
 

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from fractions import Fraction
 
 import numpy as np
@@ -14,7 +13,7 @@ from cql.executor.kernels.signals import concat as kernel
 from cql.executor.kernels.signals.layout import KIND_BITS
 from cql.executor.kernels.signals.of_segments.times import segment_time
 from cql.executor.morsel.morsel import Morsel, Words
-from cql.executor.operators.contract import CodeColumn, Operator
+from cql.executor.operators.contract import Operator
 from cql.executor.operators.signals.samples import column_of
 from cql.executor.operators.signals.segment_store import Timebase
 from cql.executor.operators.workspace import Workspace
@@ -68,9 +67,6 @@ class ConcatOperator(Operator):
     def restore(self, saved: Snapshot) -> None:
         """Continues with the state of an operator of the same plan."""
         take_plain_words(saved.words, self.descriptor, _BOUND, self.name)
-
-    def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
-        """Does nothing: samples are numbers."""
 
     def counters(self) -> dict[str, int]:
         d = self.descriptor

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
 from cql.executor.kernels.signals import gaps as kernel
 from cql.executor.morsel.morsel import Words
-from cql.executor.operators.contract import CodeColumn, Operator
+from cql.executor.operators.contract import Operator
 from cql.executor.operators.workspace import Workspace
 from cql.executor.state.store import Snapshot, plain_words, take_plain_words
 
@@ -30,9 +28,6 @@ class GapsOperator(Operator):
     def restore(self, saved: Snapshot) -> None:
         """Continues with the state of an operator of the same plan."""
         take_plain_words(saved.words, self.descriptor, _BOUND, self.name)
-
-    def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
-        """Does nothing: times are numbers."""
 
     def counters(self) -> dict[str, int]:
         came, went = (int(self.descriptor[k]) for k in (kernel.ROWS_IN, kernel.ROWS_OUT))

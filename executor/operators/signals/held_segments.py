@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
 from cql.executor.morsel.morsel import Morsel, Words
-from cql.executor.operators.contract import CodeColumn, Operator
+from cql.executor.operators.contract import Operator
 from cql.executor.operators.signals import saved_segments
 from cql.executor.operators.workspace import Workspace
 from cql.executor.state.store import Snapshot, plain_words, take_plain_words
@@ -48,6 +46,3 @@ class HoldsSegments(Operator):
     def _bound(self) -> list[int]:
         """The words that belong to this process: addresses, and the numbers of segments."""
         return [*self._addresses, *range(self._first, self.descriptor.size)]
-
-    def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
-        """Does nothing: samples are numbers."""

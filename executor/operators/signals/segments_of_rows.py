@@ -3,17 +3,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 
 import numpy as np
 
 from cql.executor.kernels.morsel_layout import PHASE, ROWS
 from cql.executor.kernels.signals import segments_of_rows as kernel
 from cql.executor.morsel.morsel import Morsel, Words
-from cql.executor.operators.contract import CodeColumn, Operator
+from cql.executor.operators.contract import Operator
 from cql.executor.operators.signals.followed_runs import WORDS, FollowedRuns
 from cql.executor.operators.signals.samples import column_of, valid_in
 from cql.executor.operators.workspace import Workspace
+from cql.executor.state.stateful import Stateful
 from cql.executor.state.store import Role, Snapshot, StateStore
 from cql.planner.nodes.physical import SegmentsExec
 
@@ -59,8 +60,8 @@ class SegmentsOperator(Operator):
         morsel.words[PHASE] = 1
 
     @property
-    def state_bytes(self) -> int:
-        return self._store.nbytes
+    def parts(self) -> Sequence[Stateful]:
+        return (self._store,)
 
     def snapshot(self) -> Snapshot:
         """The state; the runtime has no morsel inside."""
@@ -70,9 +71,6 @@ class SegmentsOperator(Operator):
         """Continues with the state of an operator of the same plan."""
         self._store.restore(saved, self.descriptor)
         self._runs.load(self._store.arrays["runs"])
-
-    def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
-        """Does nothing: samples are numbers."""
 
     def counters(self) -> dict[str, int]:
         """Rows, samples of each channel, and what interrupts them."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -11,9 +11,10 @@ from cql.errors import RunError
 from cql.executor.kernels.morsel_layout import DETAIL, PORT
 from cql.executor.kernels.signals import zip as kernel
 from cql.executor.morsel.morsel import Morsel, Words
-from cql.executor.operators.contract import CodeColumn, Operator
+from cql.executor.operators.contract import Operator
 from cql.executor.operators.signals import saved_segments
 from cql.executor.operators.workspace import Workspace
+from cql.executor.state.stateful import Stateful
 from cql.executor.state.store import Role, Snapshot, StateStore
 from cql.planner.nodes.physical import ZipExec
 
@@ -72,8 +73,8 @@ class ZipOperator(Operator):
             self._segments.check()
 
     @property
-    def state_bytes(self) -> int:
-        return self._store.nbytes
+    def parts(self) -> Sequence[Stateful]:
+        return (self._store,)
 
     def snapshot(self) -> Snapshot:
         """The words, and the segments of the runs."""
@@ -98,9 +99,6 @@ class ZipOperator(Operator):
         count = int(d[kernel.RUN_COUNT + p] * d[kernel.CHANNELS + p])
         held: list[int] = self._store.arrays[_SIDES[p]][:count].tolist()
         return held
-
-    def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
-        """Does nothing: samples are numbers."""
 
     def counters(self) -> dict[str, int]:
         """``left_alone``, ``right_alone``: samples of a signal that the other one lacks."""

@@ -3,7 +3,7 @@ fails in it: the stage above evaluates, for each pair, the expressions that can 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,11 +11,18 @@ import numpy as np
 import numpy.typing as npt
 
 from cql.executor.codegen.kernel_cache import Kernel
-from cql.executor.codegen.key_packing import TEXT_HASHES, KeyPart
+from cql.executor.codegen.key_packing import TEXT_HASHES
 from cql.executor.morsel.morsel import Words
-from cql.executor.operators.contract import CodeColumn, Operator
-from cql.executor.operators.stage.operator import bind_constants, constant_slots, map_constants
+from cql.executor.operators.contract import Operator
+from cql.executor.operators.stage.operator import (
+    bind_constants,
+    constant_slots,
+    constants,
+    sort_constants,
+)
 from cql.executor.operators.workspace import Workspace
+from cql.executor.state.codes import Codes
+from cql.executor.state.stateful import Stateful
 from cql.executor.state.store import Role, Snapshot, State, StateStore
 
 
@@ -102,17 +109,16 @@ class GeneratedOperator(Operator):
         return {name: self.get(name) for name in self._kernel.counters}
 
     @property
-    def state_bytes(self) -> int:
-        return self.store.nbytes
+    def parts(self) -> Sequence[Stateful]:
+        return (self.store,)
 
-    def map_constants(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
-        map_constants(self._kernel, self.descriptor, change)
+    def codes(self) -> Iterator[Codes]:
+        yield from super().codes()
+        yield from constants(self._kernel, self.descriptor)
 
-
-def map_key(words: Words, part: KeyPart, change: Callable[[CodeColumn], CodeColumn]) -> None:
-    """Changes, in place, the dictionary codes that key words hold at ``part``."""
-    old = (words >> part.shift).astype(np.int32)
-    words += (change(old).astype(np.int64) - old) << part.shift
+    def recoded(self) -> None:
+        super().recoded()
+        sort_constants(self._kernel, self.descriptor)
 
 
 def fitting(wanted: int, room: int, least: int) -> int:

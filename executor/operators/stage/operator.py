@@ -7,7 +7,7 @@ never Python objects, so that a checkpoint could save them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -34,14 +34,16 @@ from cql.executor.kernels.morsel_layout import DETAIL, DETAIL_ROW, NEVER, PHASE,
 from cql.executor.kernels.windows import region_table
 from cql.executor.morsel.morsel import Morsel, Words, stored_dtype
 from cql.executor.operators.aggregates.value_log import finish
-from cql.executor.operators.contract import CodeColumn, Operator, Parallelism
+from cql.executor.operators.contract import Operator, Parallelism
 from cql.executor.operators.order.sort_keys import order_words
 from cql.executor.operators.stage import fused_steps, sharing
 from cql.executor.operators.stage.pair_counters import pairs
 from cql.executor.operators.stage.spec import StageCode, StageSpec, Table
 from cql.executor.operators.windows.choose import write_stage
 from cql.executor.operators.workspace import Workspace
+from cql.executor.state.codes import Codes
 from cql.executor.state.repartition import Owners
+from cql.executor.state.stateful import Stateful
 from cql.executor.state.store import BUFFERS, Role, Snapshot, State, StateStore
 from cql.executor.strings.dictionary import Dictionary
 from cql.executor.strings.host_functions import DictionaryTables, compute_host_column
@@ -317,24 +319,22 @@ class StageOperator(Operator):
         records = self.state["records" + suffix]
         return np.ndarray(self._entries[suffix], dtype, records, offset, (8 * len(columns),))
 
-    def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
-        map_constants(self.code.kernel, self.descriptor, change)
-        if not self.code.codes:
-            return
-        slots = self._slots_in_use()
+    def codes(self) -> Iterator[Codes]:
+        yield from super().codes()
+        yield from constants(self.code.kernel, self.descriptor)
+        if self.code.codes:
+            slots = self._slots_in_use()
+            entries = {suffix: self._entries_of(slots, suffix) for suffix in self._entries}
+            for suffix, name, shift in self.code.codes:
+                yield Codes(self.column(name, suffix), entries[suffix], shift)
+
+    def recoded(self) -> None:
+        super().recoded()
+        sort_constants(self.code.kernel, self.descriptor)
+        coded = {suffix for suffix, _, _ in self.code.codes}
         for number, suffix in enumerate(self._entries):
-            entries = self._entries_of(slots, suffix)
-            changed = False
-            for table, name, shift in self.code.codes:
-                if table == suffix:
-                    column = self.column(name, suffix)
-                    words = column[entries]
-                    old = (words >> shift).astype(np.int32)
-                    new = change(old)
-                    changed |= new is not old
-                    column[entries] = words + ((new.astype(np.int64) - old) << shift)
-            if changed and self.code.tables[number].hashed:
-                self._index_again(number, slots)
+            if suffix in coded and self.code.tables[number].hashed:
+                self._index_again(number, self._slots_in_use())
 
     def _slots_in_use(self) -> Words:
         """The slots of the open windows."""
@@ -581,8 +581,12 @@ class StageOperator(Operator):
         return pairs(self.spec, counters)
 
     @property
-    def state_bytes(self) -> int:
-        return self.store.nbytes + sum(a.nbytes for a in self._scratch)
+    def parts(self) -> Sequence[Stateful]:
+        return (self.store,)
+
+    @property
+    def nbytes(self) -> int:
+        return super().nbytes + sum(a.nbytes for a in self._scratch)
 
 
 def constant_slots(kernel: Kernel) -> set[int]:
@@ -610,28 +614,35 @@ def bind_constants(kernel: Kernel, module: ModuleType, words: Words, workspace: 
         words[kernel.slots[f"part {k}"]] = getattr(module, f"part{k}").address
 
 
-def map_constants(kernel: Kernel, words: Words, change: Callable[[CodeColumn], CodeColumn]) -> None:
-    """Replaces all dictionary codes among a kernel's constants by ``change(codes)``."""
+def constants(kernel: Kernel, words: Words) -> Iterator[Codes]:
+    """The codes among the constants of a kernel, in its descriptor ``words``."""
     for slot, value in kernel.constants:
         if isinstance(value, Literal) and value.type.is_coded:
-            words[slot] = change(words[slot : slot + 1].astype(np.int32))[0]
+            yield Codes(words[slot : slot + 1])
     for slot, keys in kernel.sorted:
         if keys[0].type.is_coded:
-            codes = np.empty(len(keys), np.int32)
-            codes[words[slot + len(keys) : slot + 2 * len(keys)]] = words[slot : slot + len(keys)]
-            _put(words, slot, change(codes))
+            yield Codes(words[slot : slot + len(keys)])
+
+
+def sort_constants(kernel: Kernel, words: Words) -> None:
+    """Sorts the constants again whose codes have changed."""
+    for slot, keys in kernel.sorted:
+        if keys[0].type.is_coded:
+            found = words[slot : slot + len(keys)].copy()
+            _put(words, slot, found, words[slot + len(keys) : slot + 2 * len(keys)].copy())
 
 
 def put_in_order(words: Words, slot: int, keys: Sequence[Literal], dictionary: Dictionary) -> None:
     """Writes the words of ``keys``, sorted, and their numbers from ``slot`` on
     (``Kernel.sorted``)."""
-    _put(words, slot, np.array([_key_bits(key, dictionary) for key in keys], np.int64))
+    found = np.array([_key_bits(key, dictionary) for key in keys], np.int64)
+    _put(words, slot, found, np.arange(len(keys)))
 
 
-def _put(words: Words, slot: int, keys: npt.NDArray[Any]) -> None:
+def _put(words: Words, slot: int, keys: Words, numbers: Words) -> None:
     order, count = np.argsort(keys, kind="stable"), len(keys)
     words[slot : slot + count] = keys[order]
-    words[slot + count : slot + 2 * count] = order
+    words[slot + count : slot + 2 * count] = numbers[order]
 
 
 def _key_bits(literal: Literal, dictionary: Dictionary) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -12,10 +12,15 @@ from cql.executor.kernels.morsel_layout import DETAIL, DETAIL_ROW, INFINITY, NEV
 from cql.executor.kernels.windows import sessions
 from cql.executor.morsel.morsel import Morsel, Words
 from cql.executor.operators.aggregates.session_values import SessionLogs, width
-from cql.executor.operators.contract import CodeColumn
 from cql.executor.operators.stage import fused_steps
-from cql.executor.operators.stage.operator import INITIAL_ENTRIES, StageOperator, map_constants
+from cql.executor.operators.stage.operator import (
+    INITIAL_ENTRIES,
+    StageOperator,
+    constants,
+    sort_constants,
+)
 from cql.executor.operators.stage.window_partitions import owners_of, shared
+from cql.executor.state.codes import Codes
 from cql.executor.state.repartition import Owners, Taken, Values, gather, in_new_order
 from cql.executor.state.store import Role, Snapshot
 
@@ -148,15 +153,15 @@ class SessionOperator(StageOperator):
             words[slot] = min(int(one.words[slot]) for one in saved)
         return self._named(Snapshot(arrays, words))
 
-    def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
-        map_constants(self.code.kernel, self.descriptor, change)
-        self._logs.map_codes(change)
+    def codes(self) -> Iterator[Codes]:
+        yield from constants(self.code.kernel, self.descriptor)
+        yield from self._logs.codes()
         records = self.open_records()
         for _, name, shift in self.code.codes:
-            column = self.column(name)
-            values = column[records]
-            old = (values >> shift).astype(np.int32)
-            column[records] = values + ((change(old).astype(np.int64) - old) << shift)
+            yield Codes(self.column(name), records, shift)
+
+    def recoded(self) -> None:
+        sort_constants(self.code.kernel, self.descriptor)
         if self.code.codes:
             sessions.index_again(self.descriptor.ctypes.data)
 

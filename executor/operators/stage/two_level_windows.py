@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
 from cql.executor.kernels.morsel_layout import NEVER
 from cql.executor.morsel.morsel import Words
-from cql.executor.operators.contract import CodeColumn
 from cql.executor.operators.stage.operator import StageOperator
 from cql.executor.operators.windows.two_level import LONGEST, PLACE, places_of
 
@@ -34,8 +31,8 @@ class TwoLevelOperator(StageOperator):
             self._set(name, NEVER)
         self._set("flush_at", size)
 
-    def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
-        super().map_codes(change)
+    def recoded(self) -> None:
+        super().recoded()
         if self.code.codes:
             self._set("emptying", 1)
 

@@ -20,7 +20,7 @@ from cql.base.model import Schema
 from cql.executor.kernels.ingest.cutter import MARK
 from cql.executor.kernels.morsel_layout import CAPACITY, INFINITY, NEVER
 from cql.executor.kernels.updates.staleness import note_cost
-from cql.executor.morsel.ingest import WAITING, Feed, HoldsCodes, Loaded
+from cql.executor.morsel.ingest import WAITING, Feed, Loaded
 from cql.executor.morsel.morsel import Words
 from cql.executor.morsel.row_watermarks import WatermarkPass
 from cql.executor.morsel.source_punctuation import separate
@@ -30,6 +30,7 @@ from cql.executor.operators.updates.queue_state import QueueState, Scheduler
 from cql.executor.operators.updates.refresh_items import RefreshItems
 from cql.executor.operators.updates.update_rows import Array, Mask, UpdateRows
 from cql.executor.protocols import BLOCK_ROWS, BadInput, Block
+from cql.executor.state.codes import HoldsCodes
 from cql.executor.state.store import Account, Snapshot
 from cql.planner.nodes.catalog import Queue
 

@@ -3,7 +3,7 @@ numbers of their keys."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -12,9 +12,10 @@ import numpy.typing as npt
 from cql.base.model import Schema
 from cql.executor.kernels.updates import layout
 from cql.executor.morsel.morsel import Words, stored_dtype
-from cql.executor.operators.contract import CodeColumn
 from cql.executor.operators.relations.group_index import GroupIndex, key_words
 from cql.executor.operators.updates.queue_state import QueueState
+from cql.executor.state.codes import Codes, not_null
+from cql.executor.state.stateful import Stateful
 from cql.executor.state.store import Account, Role, Snapshot, StateStore
 
 Array = npt.NDArray[Any]
@@ -24,7 +25,7 @@ ItemsOf: TypeAlias = Callable[[Sequence[Array], Sequence[Mask | None]], Words]
 _KEYS = 4096
 
 
-class UpdateRows:
+class UpdateRows(Stateful):
     """The rows of ``queue``. ``keys``: the columns of the update key; NULL equals NULL.
     ``refresh``: gives the items of REFRESH of keys with these columns (data, masks).
 
@@ -102,8 +103,8 @@ class UpdateRows:
         self.queue.release(now, ended=ended)
 
     @property
-    def nbytes(self) -> int:
-        return self.queue.store.nbytes + self._store.nbytes + self._index.nbytes
+    def parts(self) -> Sequence[Stateful]:
+        return self.queue.store, self._store, self._index
 
     @property
     def is_ready(self) -> bool:
@@ -120,15 +121,12 @@ class UpdateRows:
         """Rows that wait until their keys are due."""
         return int(self.queue.words[layout.RESTING])
 
-    def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
-        """Replaces all dictionary codes in the rows and the keys."""
-        self._index.map_codes(change)
-        used = self.queue.held_rows()
+    def codes(self) -> Iterator[Codes]:
+        yield from super().codes()
+        used, arrays = self.queue.held_rows(), self._store.arrays
         for i, f in enumerate(self.schema):
             if f.type.is_coded and len(used):
-                column, mask = self._store.arrays[f"c{i}"], self._store.arrays.get(f"m{i}")
-                held = used if mask is None else used[mask[used] != 0]
-                column[held] = change(column[held])
+                yield not_null(arrays[f"c{i}"], arrays.get(f"m{i}"), used)
 
     # -- snapshots -------------------------------------------------------------------------------
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,9 +13,9 @@ from cql.base.model import Schema
 from cql.executor.kernels.updates import layout
 from cql.executor.kernels.updates.windows import CLOSES
 from cql.executor.morsel.morsel import Words
-from cql.executor.operators.contract import CodeColumn
 from cql.executor.operators.updates.queue_state import QueueState
 from cql.executor.operators.updates.update_rows import Array, Mask, UpdateRows, only
+from cql.executor.state.codes import Codes, not_null
 from cql.executor.state.store import Account, Role
 
 
@@ -108,13 +108,11 @@ class WindowRows(UpdateRows):
         q = self.queue.words
         return int(q[layout.HEAD]) >= 0 or int(q[layout.READY_HEAD]) >= 0
 
-    def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
-        super().map_codes(change)
-        arrays = self._store.arrays
+    def codes(self) -> Iterator[Codes]:
+        yield from super().codes()
         if self._value is not None and self.schema[self._value].type.is_coded:
-            live = self._index.live
-            live = live[arrays["key mask"][live] != 0]
-            arrays["key"][live] = change(arrays["key"][live])
+            arrays = self._store.arrays
+            yield not_null(arrays["key"], arrays["key mask"], self._index.live)
 
     def _held_of(self, name: str) -> Array:
         if name in ("key", "key mask"):

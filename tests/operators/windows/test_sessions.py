@@ -209,7 +209,7 @@ def test_keys_and_sessions_without_end_take_bounded_memory(asked: str) -> None:
         admit_all(runtime_of("depth_first", graph, recorder, workspace), graph, admissions.morsels)
         assert len(recorder.rows) == rows
         (operator,) = (op for op in graph.operators if isinstance(op, SessionOperator))
-        return operator.state_bytes, operator
+        return operator.nbytes, operator
 
     small, _ = state(2_000)
     large, operator = state(40_000)
