@@ -112,7 +112,7 @@ def test_groups_find_their_partition_again(before: int, after: int, seed: int) -
     own = owners(before).of(columns_of(words, types), len(keys))
     saved = []
     for part in range(before):
-        index = GroupIndex(types)
+        index = GroupIndex(types, "index", workspace_of(16))
         ids, _ = index.ids(words[own == part])
         index.give_back(ids[words[own == part, 3] % 5 == 0])
         saved.append(index.snapshot())
@@ -124,7 +124,7 @@ def test_groups_find_their_partition_again(before: int, after: int, seed: int) -
         taken_by_owner(k, "group", ids, found, len(one.arrays["keys"]), takes)
     kept, wanted = set(), owners(after).of(columns_of(words, types), len(keys))
     for part, taken in enumerate(takes):
-        index = GroupIndex(types)
+        index = GroupIndex(types, "index", workspace_of(16))
         index.restore(gather_index(saved, taken, "group", max(64, taken.count("group"))))
         mine = words[(wanted == part) & (words[:, 3] % 5 != 0)]
         assert index.live.size == len(mine)

@@ -19,7 +19,7 @@ from cql.executor.operators.contract import Operator
 from cql.executor.operators.relations.group_index import GroupIndex
 from cql.executor.operators.workspace import Workspace
 from cql.executor.state.stateful import Stateful
-from cql.executor.state.store import BUFFERS, Snapshot, State, plain_words, take_plain_words
+from cql.executor.state.store import Role, Snapshot, StateStore, plain_words, take_plain_words
 
 #: The smallest number of keys at which a sweep starts.
 LEAST = 256
@@ -42,16 +42,10 @@ class ChosenRowsOperator(Operator):
     ) -> None:
         self.name = name
         self.workspace = workspace
-        self._index = GroupIndex([schema[c].type for c in key])
+        self.store = StateStore(name, workspace)
+        self._index = GroupIndex([schema[c].type for c in key], name, workspace)
         self._purged = 0
         width, most = self._index.width, workspace.morsel_rows
-        self._scratch: State = {
-            "lines": np.zeros(width * most, np.int64),
-            "ids": np.zeros(most, np.int64),
-            "fresh": np.zeros(most, np.uint8),
-            "chosen": np.zeros(most, np.int32),
-            "targets": np.zeros(most, np.int32),
-        }
         places = {c: place for place, c in enumerate(key)}
         columns = [
             (value_bytes(f.type), _kind(f.type), f.nullable, f.type.is_coded, places.get(c, -1))
@@ -63,29 +57,27 @@ class ChosenRowsOperator(Operator):
         d[[kernel.WATERMARK, kernel.FORGETS, kernel.SWEPT]] = NEVER
         d[kernel.SWEEP_AT] = LEAST
         d[[kernel.WIDTH, kernel.MOST]] = width, most
-        words = (kernel.LINES, kernel.IDS, kernel.FRESH, kernel.CHOSEN, kernel.TARGETS)
-        d[[*words]] = [array.ctypes.data for array in self._scratch.values()]
+        for array, word, size, dtype in (
+            ("lines", kernel.LINES, width * most, np.int64),
+            ("ids", kernel.IDS, most, np.int64),
+            ("fresh", kernel.FRESH, most, np.uint8),
+            ("chosen", kernel.CHOSEN, most, np.int32),
+            ("targets", kernel.TARGETS, most, np.int32),
+        ):
+            self.store.resize(array, size, dtype, Role.SCRATCH)
+            d[word] = self.store.arrays[array].ctypes.data
         self.descriptor = d
-        self._held = 0  # bytes of the state that the workspace accounts for
-        workspace.resize(0, sum(a.nbytes for a in self._scratch.values()), BUFFERS)
 
     @abstractmethod
     def times(self, ids: Words) -> Words:
         """The times of the keys ``ids``: below FORGETS, a sweep removes them."""
 
-    @property
-    def index_bytes(self) -> int:
-        """Bytes of the index and of what lies beside it."""
-        return self._index.nbytes
-
     def bind(self) -> None:
-        """Gives the kernel the index's addresses and the workspace its bytes."""
+        """Gives the kernel the addresses of the index."""
         d, (table, keys, free, control) = self.descriptor, self._index.arrays
         d[[kernel.PLACES, kernel.ROOM]] = table.size, len(keys)
         words = [kernel.TABLE, kernel.KEYS, kernel.FREE_IDS, kernel.CONTROL]
         d[words] = [array.ctypes.data for array in (table, keys, free, control)]
-        before, self._held = self._held, self.index_bytes
-        self.workspace.resize(before, self._held, self.name)
 
     def provide(self, morsel: Morsel) -> None:
         if int(morsel.words[DETAIL]) == kernel.NEED_ROOM:
@@ -111,11 +103,7 @@ class ChosenRowsOperator(Operator):
 
     @property
     def parts(self) -> Sequence[Stateful]:
-        return (self._index,)
-
-    @property
-    def nbytes(self) -> int:
-        return self.index_bytes + sum(a.nbytes for a in self._scratch.values())
+        return self.store, self._index
 
     @property
     def held(self) -> int:

@@ -79,8 +79,7 @@ class ProcessOperator(GeneratedOperator):
         for word in ("base", "through", "failed"):
             self.bind(word, 0)
         schema = node.input.schema
-        self._index = GroupIndex([schema[c].type for c in node.partition])
-        self._account_index(0)
+        self._index = GroupIndex([schema[c].type for c in node.partition], name, workspace)
         size = sum(f.size * np.dtype(f.dtype).itemsize for f in self._fields)
         self._batch = max(1, min(_ROWS, _STATE_BYTES // max(size, 1))) if node.partition else _ROWS
         self.resize("births", 1, np.int64)
@@ -218,9 +217,7 @@ class ProcessOperator(GeneratedOperator):
             values, valid = self._stored(morsel, c, first, last)
             columns[f"c{c}"] = values
             columns[f"m{c}"] = np.ones(rows, np.uint8) if valid is None else valid
-        before = self._index.nbytes
         places, _ = self._index.ids(key_words(columns, by, self._index.types, rows))
-        self._account_index(before)
         room = len(self.state["born"])
         needed = int(places.max(initial=0)) + 1
         if needed > room:
@@ -233,9 +230,6 @@ class ProcessOperator(GeneratedOperator):
             found = np.unique(places)
             self._index.give_back(found[self.state["born"][found] == 0])
 
-    def _account_index(self, before: int) -> None:
-        self.workspace.resize(before, self._index.nbytes, self.name)
-
     @property
     def parts(self) -> Sequence[Stateful]:
         return (*super().parts, self._index)
@@ -244,9 +238,7 @@ class ProcessOperator(GeneratedOperator):
         return replace(super().snapshot(), parts={"keys": self._index.snapshot()})
 
     def restore(self, saved: Snapshot) -> None:
-        before = self._index.nbytes
         self._index.restore(saved.parts["keys"])
-        self._account_index(before)
         super().restore(saved)
 
     # -- the end of the input ----------------------------------------------------------------------

@@ -13,7 +13,7 @@ from cql.executor.kernels.lib import key_index as kernel
 from cql.executor.state.codes import Codes
 from cql.executor.state.repartition import KeyColumns, Taken
 from cql.executor.state.stateful import Stateful
-from cql.executor.state.store import Snapshot, State
+from cql.executor.state.store import Account, Role, Snapshot, State, StateStore
 
 Words = npt.NDArray[np.int64]
 _FLAGS = kernel.FLAGS
@@ -56,25 +56,37 @@ def key_width(columns: int) -> int:
 
 
 class GroupIndex(Stateful):
-    """Dense ids for lines of key words. An id stays until it is given back. At most ``capacity``
-    ids are in use at a time; arrays beside the index grow with ``capacity``."""
+    """Dense ids for lines of key words, in the state of the operator called ``owner``. An id stays
+    until it is given back. At most ``capacity`` ids are in use at a time; arrays beside the index
+    grow with ``capacity``.
 
-    def __init__(self, types: Sequence[DataType]) -> None:
+    State: ``keys``, a line per id; ``free``, the ids that are not in use; ``table``, derived."""
+
+    def __init__(self, types: Sequence[DataType], owner: str, account: Account) -> None:
         self.types = list(types)
         self._texts = [k for k, t in enumerate(types) if t.is_coded]
-        self._keys: Words = np.zeros((0, key_width(len(types))), np.int64)
-        self._free: Words = np.zeros(0, np.int64)
+        #: Words of a key.
+        self.width = key_width(len(types))
         self._control: Words = np.zeros(1, np.int64)
-        self._table: Words = np.zeros(16, np.int64)
+        self._store = StateStore(owner, account)
+        self._take_room(0)
+        self._index_again(16)
+
+    def _take_room(self, size: int) -> None:
+        self._store.resize("free", size, np.int64, clears=False)
+        self._store.resize("keys", size, np.dtype((np.int64, (self.width,))))
+
+    @property
+    def parts(self) -> Sequence[Stateful]:
+        return (self._store,)
 
     @property
     def capacity(self) -> int:
         return len(self._keys)
 
     @property
-    def width(self) -> int:
-        """Words of a key."""
-        return int(self._keys.shape[1])
+    def _keys(self) -> Words:
+        return self._store.arrays["keys"]
 
     @property
     def free(self) -> int:
@@ -84,29 +96,27 @@ class GroupIndex(Stateful):
     @property
     def arrays(self) -> tuple[Words, Words, Words, Words]:
         """The arrays of ``kernels.lib.key_index``: table, keys, free ids, control."""
-        return self._table, self._keys, self._free, self._control
-
-    @property
-    def nbytes(self) -> int:
-        return self._keys.nbytes + self._free.nbytes + self._table.nbytes
+        found = self._store.arrays
+        return found["table"], found["keys"], found["free"], self._control
 
     @property
     def live(self) -> Words:
         """The ids in use, ascending."""
         used = np.ones(self.capacity, bool)
-        used[self._free[: self.free]] = False
+        used[self._store.arrays["free"][: self.free]] = False
         return np.flatnonzero(used)
 
     def ids(self, words: Words) -> tuple[Words, npt.NDArray[np.uint8]]:
-        """The id of each line, and whether the line added that id to the index."""
+        """The id of each line, and whether the line added that id to the index. Raises RunError,
+        before any is added, if the index would grow over ``max_state``."""
         n = words.shape[0]
         self.make_room(n)
         ids, fresh = np.empty(n, np.int64), np.empty(n, np.uint8)
-        kernel.find_groups(words, self._table, self._keys, self._free, self._control, ids, fresh)
+        kernel.find_groups(words, *self.arrays, ids, fresh)
         return ids, fresh
 
     def give_back(self, ids: Words) -> None:
-        kernel.free_groups(ids, self._table, self._keys, self._free, self._control)
+        kernel.free_groups(ids, *self.arrays)
 
     def codes(self) -> Iterator[Codes]:
         if self._texts:
@@ -116,18 +126,15 @@ class GroupIndex(Stateful):
 
     def recoded(self) -> None:
         if self._texts:
-            self._index_again(self._table.size)
+            self._index_again(len(self._store.arrays["table"]))
 
     def snapshot(self) -> Snapshot:
         """The keys and the free ids; the table follows from them."""
-        return Snapshot(
-            {"keys": self._keys.copy(), "free": self._free.copy()}, self._control.copy()
-        )
+        return self._store.snapshot(self._control)
 
     def restore(self, saved: Snapshot) -> None:
         """Takes over the ids and keys of a snapshot."""
-        self._keys, self._free = saved.arrays["keys"].copy(), saved.arrays["free"].copy()
-        self._control = saved.words.copy()
+        self._store.restore(saved, self._control)
         self._index_again(1 << max(4, (2 * self.capacity - 1).bit_length()))
 
     def make_room(self, n: int) -> None:
@@ -136,19 +143,16 @@ class GroupIndex(Stateful):
         if free < n:
             old = self.capacity
             new = max(64, (4 if old < _SMALL else 2) * old, old + n)
-            keys = np.zeros((new, self._keys.shape[1]), np.int64)
-            keys[:old] = self._keys
-            ids = np.empty(new, np.int64)
-            ids[:free] = self._free[:free]
+            self._take_room(new)
+            ids = self._store.arrays["free"]
             ids[free : free + new - old] = np.arange(new - 1, old - 1, -1)
-            self._keys, self._free = keys, ids
             self._control[kernel.FREE] = free + new - old
-        if self._table.size < 2 * self.capacity:
+        if len(self._store.arrays["table"]) < 2 * self.capacity:
             self._index_again(1 << (2 * self.capacity - 1).bit_length())
 
     def _index_again(self, size: int) -> None:
-        self._table = np.zeros(size, np.int64)
-        kernel.index_groups(self.live, self._table, self._keys)
+        self._store.resize("table", size, np.int64, Role.DERIVED, keeps=False)
+        kernel.index_groups(self.live, self._store.arrays["table"], self._keys)
 
 
 def live_ids(saved: Snapshot) -> Words:

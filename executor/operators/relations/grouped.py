@@ -64,8 +64,7 @@ class GroupedOperator(FrontierOperator):
         end: int,
         workspace: Workspace,
     ) -> None:
-        self._index = GroupIndex([schema[c].type for c in by])
-        workspace.resize(0, self._index.nbytes, name)
+        self._index = GroupIndex([schema[c].type for c in by], name, workspace)
         self._known = 0
         self._group_columns = list(by)
         super().__init__(name, schema, time, time_out, end, workspace, by)
@@ -85,9 +84,7 @@ class GroupedOperator(FrontierOperator):
 
     def more_groups(self, wanted: int) -> None:
         """Makes room for ``wanted`` more groups."""
-        before = self._index.nbytes
         self._index.make_room(wanted)
-        self.workspace.resize(before, self._index.nbytes, self.name)
         self.grow_groups(self._known, self._index.capacity)
         self._known = self._index.capacity
         self.bind()
@@ -128,9 +125,7 @@ class GroupedOperator(FrontierOperator):
         return replace(super().snapshot(), parts={"groups": self._index.snapshot()})
 
     def restore(self, saved: Snapshot) -> None:
-        before = self._index.nbytes
         self._index.restore(saved.parts["groups"])
-        self.workspace.resize(before, self._index.nbytes, self.name)
         self._known = self._index.capacity
         self.grow_groups(0, self._known)  # scratch beside them, too
         super().restore(saved)

@@ -56,9 +56,9 @@ class KeyFinder(Stateful):
         finds_nulls: bool,
         value: DataType | None = None,
     ) -> None:
-        self._owner, self._workspace, self._value = owner, workspace, value
+        self._value = value
         schema, columns = inputs[0]
-        self.index = GroupIndex([schema[c].type for c in columns])
+        self.index = GroupIndex([schema[c].type for c in columns], owner, workspace)
         self.descriptors = []
         for schema, columns in inputs:
             d = order_words(schema, _sort_keys(schema, columns), groups.END, ranked=False)
@@ -66,7 +66,6 @@ class KeyFinder(Stateful):
                 d[d[AT] + COLUMN_WORDS * c + MASK] = finds_nulls and schema[c].nullable
             self.descriptors.append(d)
         self.store = StateStore(owner, workspace)
-        workspace.resize(0, self.index.nbytes, owner)
         self.room_for_piece(rows)
         self.make_room(_KEYS)
 
@@ -93,9 +92,7 @@ class KeyFinder(Stateful):
 
     def make_room(self, wanted: int) -> None:
         """Makes room for ``wanted`` more keys."""
-        before = self.index.nbytes
         self.index.make_room(wanted)
-        self._workspace.resize(before, self.index.nbytes, self._owner)
         self.grow(self.index.capacity)
         self.bind()
 
@@ -139,9 +136,7 @@ class KeyFinder(Stateful):
         return replace(made, parts={"index": self.index.snapshot()})
 
     def restore(self, saved: Snapshot) -> None:
-        before = self.index.nbytes
         self.index.restore(saved.parts["index"])
-        self._workspace.resize(before, self.index.nbytes, self._owner)
         self.grow(self.index.capacity)
         self.store.restore(saved, np.zeros(0, np.int64))
         self.bind()

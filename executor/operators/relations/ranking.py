@@ -87,9 +87,8 @@ class RankingOperator(GroupChangesOperator):
         sort = [words for key in node.keys for words in _sort_words(key)]
         self._sort = np.array(sort, np.int64).reshape(-1, kernel.SORT_WORDS)
         self._by = np.array(by, np.int64)
-        self._partitions = GroupIndex([schema[c].type for c in by])
+        self._partitions = GroupIndex([schema[c].type for c in by], name, workspace)
         self._known_partitions = 0
-        workspace.resize(0, self._partitions.nbytes, name)
         words = np.zeros(kernel.WORDS, np.int64)
         words[kernel.OFFSET] = offset
         words[kernel.STOP] = INFINITY if node.limit is None else min(offset + node.limit, INFINITY)
@@ -135,9 +134,7 @@ class RankingOperator(GroupChangesOperator):
         self.resize("dropped", size if self._forgets else 0, np.int64)
 
     def _more_partitions(self, wanted: int) -> None:
-        before = self._partitions.nbytes
         self._partitions.make_room(wanted)
-        self.workspace.resize(before, self._partitions.nbytes, self.name)
         self._grow_partitions(self._known_partitions)
         self.bind()
 
@@ -190,9 +187,7 @@ class RankingOperator(GroupChangesOperator):
         return replace(made, parts={**made.parts, "partitions": self._partitions.snapshot()})
 
     def restore(self, saved: Snapshot) -> None:
-        before = self._partitions.nbytes
         self._partitions.restore(saved.parts["partitions"])
-        self.workspace.resize(before, self._partitions.nbytes, self.name)
         self._grow_partitions(0)
         super().restore(saved)
 

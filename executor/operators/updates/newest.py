@@ -56,7 +56,7 @@ class NewestOperator(ChosenRowsOperator):
     ) -> None:
         super().__init__(name, node.input.schema, node.key, node.time, workspace)
         self.node = node
-        self._newest: Words = np.zeros(0, np.int64)
+        self.store.resize("newest", 0, np.int64)
         self._hashes: Words = np.zeros(workspace.morsel_rows, np.int64)
         workspace.resize(0, self._hashes.nbytes, BUFFERS)
         d = self.descriptor
@@ -71,15 +71,13 @@ class NewestOperator(ChosenRowsOperator):
         return found
 
     @property
-    def index_bytes(self) -> int:
-        return super().index_bytes + self._newest.nbytes
+    def _newest(self) -> Words:
+        return self.store.arrays["newest"]
 
     def bind(self) -> None:
         size = kernel.RECORD * self._index.capacity
         if size > self._newest.size:
-            grown = np.zeros(size, np.int64)
-            grown[: self._newest.size] = self._newest
-            self._newest = grown
+            self.store.resize("newest", size, np.int64)
         self.descriptor[kernel.NEWEST] = self._newest.ctypes.data
         super().bind()
 
@@ -100,7 +98,9 @@ class NewestOperator(ChosenRowsOperator):
         return replace(super().snapshot(), arrays={"newest": self._newest.copy()})
 
     def restore(self, saved: Snapshot) -> None:
-        self._newest = saved.arrays["newest"].copy()
+        newest = saved.arrays["newest"]
+        self.store.resize("newest", newest.size, np.int64, keeps=False, clears=False)
+        self._newest[:] = newest
         super().restore(saved)
 
     def repartition(self, saved: Sequence[Snapshot], owners: Owners) -> list[Snapshot]:

@@ -44,8 +44,7 @@ class UpdateRows(Stateful):
         self.schema, self._keys, self.queue = schema, list(keys), queue
         self._refresh = refresh
         self._store = StateStore(name, account)
-        self._index = GroupIndex([schema[c].type for c in keys])
-        self._account, self._name = account, name
+        self._index = GroupIndex([schema[c].type for c in keys], name, account)
         self._remembered = 2 * _KEYS
 
     def take(
@@ -144,11 +143,10 @@ class UpdateRows(Stateful):
         """Continues at ``now`` with the state of a queue of the same declaration. The codes are
         those of the snapshot: ``map_codes`` follows."""
         self.queue.restore(saved.parts["queue"], now)
-        words, before = np.zeros(1, np.int64), self._index.nbytes
+        words = np.zeros(1, np.int64)
         self._store.restore(saved, words)
         self._remembered = int(words[0])
         self._index.restore(saved.parts["keys"])
-        self._account.resize(before, self._index.nbytes, self._name)
 
     # -- rows and keys ---------------------------------------------------------------------------
 
@@ -162,9 +160,7 @@ class UpdateRows(Stateful):
         for c in self._keys:
             mask = masks[c]
             rows[f"m{c}"] = ones if mask is None else mask
-        before = self._index.nbytes
         ids, fresh = self._index.ids(key_words(rows, self._keys, self._index.types, n))
-        self._account.resize(before, self._index.nbytes, self._name)
         new = np.flatnonzero(fresh)
         if self._refresh is not None and len(new):
             known = [masks[c] for c in self._keys]
