@@ -3,7 +3,7 @@ of values."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -16,7 +16,8 @@ from cql.executor.morsel.morsel import Morsel, Words, stored_dtype, value_bytes
 from cql.executor.operators.contract import Operator
 from cql.executor.operators.workspace import Workspace
 from cql.executor.state.codes import Codes
-from cql.executor.state.store import Snapshot, State, plain_words, take_plain_words
+from cql.executor.state.stateful import Stateful
+from cql.executor.state.store import Role, Snapshot, StateStore, plain_words, take_plain_words
 
 #: Addresses in the descriptor, and in the words of the values.
 _BOUND = (kernel.RECORDS, kernel.VALUES)
@@ -42,7 +43,7 @@ class UnionOperator(Operator):
         keyed_watermark: tuple[int, int] | None = None,
     ) -> None:
         self.name = name
-        self.state: State = {}
+        self._store = StateStore(name, workspace)
         self.names = names
         n, ports = len(attributes), len(names)
         self._of_ports = kernel.FIRST + kernel.OF_ATTRIBUTE * n
@@ -58,7 +59,6 @@ class UnionOperator(Operator):
         self._records = np.empty(LATE_ROW_WORDS * rows * max(1, n), np.int64)
         self.descriptor[kernel.RECORDS] = self._records.ctypes.data
         self.address = int(kernel.union.address)
-        self._workspace = workspace
         self._is_text = False
         self._values: Words = np.zeros(0, np.int64)
         if keyed_watermark is not None:
@@ -81,16 +81,12 @@ class UnionOperator(Operator):
         self._more_values(_FEWEST)
 
     def _more_values(self, room: int) -> None:
-        b = self._values
-        width = union_values.OWN + len(self.names)
-        used = width * int(b[union_values.COUNT])
-        self._workspace.resize(self.nbytes, 8 * (width + 1) * room, self.name)
-        entries, index = np.zeros(width * room, np.int64), np.zeros(2 * room, np.int32)
-        if used:
-            entries[:used] = self.state["entries"][:used]
-        self.state = {"entries": entries, "index": index}
+        b, state = self._values, self._store.arrays
+        self._store.resize("entries", self._width * room, np.int64)
+        self._store.resize("index", 2 * room, np.int32, Role.DERIVED, keeps=False)
         b[union_values.ROOM] = room
-        b[[union_values.ENTRIES, union_values.INDEX]] = entries.ctypes.data, index.ctypes.data
+        b[union_values.ENTRIES] = state["entries"].ctypes.data
+        b[union_values.INDEX] = state["index"].ctypes.data
         union_values.renumber(b.ctypes.data)
 
     @property
@@ -108,16 +104,25 @@ class UnionOperator(Operator):
         return True
 
     @property
-    def nbytes(self) -> int:
-        return sum(a.nbytes for a in list(self.state.values()))
+    def parts(self) -> Sequence[Stateful]:
+        return (self._store,)
+
+    @property
+    def _width(self) -> int:
+        """Words of a value's entry."""
+        return union_values.OWN + len(self.names)
+
+    @property
+    def _used(self) -> Words:
+        """The entries in use."""
+        return self._store.arrays["entries"][: self._width * int(self._values[union_values.COUNT])]
 
     def snapshot(self) -> Snapshot:
         """The descriptor and the values; the runtime has no morsel inside."""
         made = Snapshot({}, plain_words(self.descriptor, _BOUND))
         if not self.knows_values:
             return made
-        used = (union_values.OWN + len(self.names)) * int(self._values[union_values.COUNT])
-        entries = {"entries": self.state["entries"][:used].copy()}
+        entries = {"entries": self._used.copy()}
         values = Snapshot(entries, plain_words(self._values, _BOUND_OF_VALUES))
         return replace(made, parts={"values": values})
 
@@ -131,7 +136,7 @@ class UnionOperator(Operator):
             take_plain_words(values.words, self._values, _BOUND_OF_VALUES, self.name)
             self._values[union_values.COUNT] = 0  # until the entries have come
             self._more_values(int(values.words[union_values.ROOM]))
-            self.state["entries"][: entries.size] = entries
+            self._store.arrays["entries"][: entries.size] = entries
             self._values[union_values.COUNT] = values.words[union_values.COUNT]
             union_values.renumber(self._values.ctypes.data)
 
@@ -141,9 +146,7 @@ class UnionOperator(Operator):
 
     def codes(self) -> Iterator[Codes]:
         if self._is_text:
-            width = union_values.OWN + len(self.names)
-            used = width * int(self._values[union_values.COUNT])
-            yield Codes(self.state["entries"][union_values.KEY : used : width])
+            yield Codes(self._used[union_values.KEY :: self._width])
 
     def recoded(self) -> None:
         union_values.renumber(self._values.ctypes.data)

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from cql.executor.kernels.ingest import bounded_disorder as kernel
@@ -11,11 +13,9 @@ from cql.executor.kernels.morsel_layout import INFINITY, NEVER
 from cql.executor.morsel.morsel import Words, value_bytes
 from cql.executor.operators.contract import Disorder, Operator
 from cql.executor.operators.workspace import Workspace
-from cql.executor.state.store import Snapshot, plain_words, take_plain_words
+from cql.executor.state.stateful import Stateful
+from cql.executor.state.store import Snapshot, StateStore
 from cql.planner.nodes.physical import SlackExec
-
-#: The descriptor's addresses.
-_BOUND = (kernel.HEAP, kernel.BEHIND)
 
 
 class SlackOperator(Operator):
@@ -26,8 +26,11 @@ class SlackOperator(Operator):
         self.name = name
         field = node.schema[node.attribute]
         room = 0 if node.rows is None else node.rows + 1
-        workspace.resize(0, 8 * room, name)
-        self._heap = np.zeros(room, np.int64)
+        self._store = StateStore(name, workspace)
+        self._store.bound |= {kernel.HEAP, kernel.BEHIND}
+        self._store.resize("heap", room, np.int64)
+        #: Histogram: rows by their distance below the highest time before them.
+        self._store.resize("behind", BUCKETS, np.int64)
         self.descriptor: Words = np.zeros(kernel.WORDS, np.int64)
         d = self.descriptor
         d[[kernel.COLUMNS, kernel.ATTRIBUTE]] = len(node.schema), node.attribute
@@ -35,15 +38,16 @@ class SlackOperator(Operator):
         d[[kernel.INTERVAL, kernel.COUNT]] = node.interval or 0, room - 1
         d[[kernel.HIGHEST, kernel.PUNCTUATED]] = NEVER
         d[kernel.MOST] = INFINITY if node.max_advance is None else node.max_advance
-        d[kernel.HEAP] = self._heap.ctypes.data
-        #: Histogram: rows by their distance below the highest time before them.
-        self.behind = np.zeros(BUCKETS, np.int64)
-        d[kernel.BEHIND] = self.behind.ctypes.data
+        self._bind()
         self.address = int(kernel.slack.address)
 
+    def _bind(self) -> None:
+        for name, word in (("heap", kernel.HEAP), ("behind", kernel.BEHIND)):
+            self.descriptor[word] = self._store.arrays[name].ctypes.data
+
     @property
-    def nbytes(self) -> int:
-        return int(self._heap.nbytes)
+    def parts(self) -> Sequence[Stateful]:
+        return (self._store,)
 
     def disorder(self) -> Disorder:
         d = self.descriptor
@@ -52,18 +56,17 @@ class SlackOperator(Operator):
             int(d[kernel.ROWS_SEEN]),
             int(d[kernel.INTERVAL]) if d[kernel.COUNT] < 0 else None,
             int(d[kernel.MAX_LATENESS]),
-            self.behind,
+            self._store.arrays["behind"],
         )
 
     def snapshot(self) -> Snapshot:
         """The heap, the histogram and the descriptor; the runtime has no morsel inside."""
-        arrays = {"heap": self._heap.copy(), "behind": self.behind.copy()}
-        return Snapshot(arrays, plain_words(self.descriptor, _BOUND))
+        return self._store.snapshot(self.descriptor)
 
     def restore(self, saved: Snapshot) -> None:
         """Continues with the state of an operator of the same plan."""
-        take_plain_words(saved.words, self.descriptor, _BOUND, self.name)
-        self._heap[:], self.behind[:] = saved.arrays["heap"], saved.arrays["behind"]
+        self._store.restore(saved, self.descriptor)
+        self._bind()
 
     def counters(self) -> dict[str, int]:
         rows = int(self.descriptor[kernel.ROWS_SEEN])

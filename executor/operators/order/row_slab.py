@@ -18,7 +18,7 @@ from cql.executor.operators.workspace import Workspace
 from cql.executor.state.codes import Codes, not_null
 from cql.executor.state.repartition import KeyColumns, Values
 from cql.executor.state.stateful import Stateful
-from cql.executor.state.store import BUFFERS, Role, Snapshot, State, StateStore
+from cql.executor.state.store import Role, Snapshot, State, StateStore
 from cql.planner.nodes.logical import SortKey
 
 #: Slots are added in multiples of this number. A small slab doubles, up to _SMALL slots; a larger
@@ -56,15 +56,13 @@ class SlabOperator(Operator):
         self.descriptor = order_words(schema, keys, kernel.OWN + own, ranked=ranked)
         d = self.descriptor
         d[kernel.FREE] = -1
-        scratch = np.zeros((2, workspace.morsel_rows), np.int32)
-        workspace.resize(0, scratch.nbytes, BUFFERS)
-        self.use_scratch(scratch)
+        self.list_rows(workspace.morsel_rows)
 
-    def use_scratch(self, scratch: npt.NDArray[np.int32]) -> None:
-        """Takes two lists of row numbers."""
-        self._scratch = scratch
-        self.point(kernel.CHOSEN, scratch[0])
-        self.point(kernel.PLACES, scratch[1])
+    def list_rows(self, rows: int) -> None:
+        """Makes room for lists of so many rows."""
+        for name, word in (("list of rows", kernel.CHOSEN), ("list of slots", kernel.PLACES)):
+            self.store.resize(name, rows, np.int32, Role.SCRATCH)
+            self.point(word, self.state[name])
 
     def _column(self, i: int) -> int:
         return int(self.descriptor[sort_keys.AT]) + sort_keys.COLUMN_WORDS * i
@@ -154,10 +152,6 @@ class SlabOperator(Operator):
     @property
     def parts(self) -> Sequence[Stateful]:
         return (self.store,)
-
-    @property
-    def nbytes(self) -> int:
-        return super().nbytes + self._scratch.nbytes
 
     def codes(self) -> Iterator[Codes]:
         yield from super().codes()

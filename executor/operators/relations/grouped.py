@@ -266,9 +266,7 @@ class GroupChangesOperator(GroupedOperator):
             self.resize(f"copy m{c}", rows, np.uint8)
             self.state[f"copy m{c}"][:] = 1
         if rows > self.workspace.morsel_rows:  # the slots of a piece are listed, too
-            scratch = np.zeros((2, rows), np.int32)
-            self.workspace.resize(self._scratch.nbytes, scratch.nbytes, self.name)
-            self.use_scratch(scratch)
+            self.list_rows(rows)
         super().room_for_piece(rows)
 
     def grow_groups(self, known: int, size: int) -> None:

@@ -44,7 +44,7 @@ from cql.executor.operators.workspace import Workspace
 from cql.executor.state.codes import Codes
 from cql.executor.state.repartition import Owners
 from cql.executor.state.stateful import Stateful
-from cql.executor.state.store import BUFFERS, Role, Snapshot, State, StateStore
+from cql.executor.state.store import Role, Snapshot, State, StateStore
 from cql.executor.strings.dictionary import Dictionary
 from cql.executor.strings.host_functions import DictionaryTables, compute_host_column
 from cql.executor.udf.errors import explained, function_codes, raise_interrupt
@@ -85,7 +85,6 @@ class StageOperator(Operator):
         self.code: StageCode = write_stage(spec) if like is None else like.code
         self._slots = self.code.kernel.slots
         self.descriptor = np.zeros(len(self._slots), np.int64)
-        self._scratch: list[npt.NDArray[Any]] = []
         self.address = self._compile(self.code)
         self._own_status: list[npt.NDArray[np.uint8]] = []
         self._own_version = -1
@@ -149,17 +148,17 @@ class StageOperator(Operator):
         pushdown). ``keys`` are columns of ``schema``, the output, and no texts."""
         kernel = load_module("cql.executor.kernels.order.top_n")
         order, room = order_words(schema, keys, kernel.OWN), self.workspace.morsel_rows
-        examined, values = np.zeros(2 * room, np.int32), np.zeros(2 * room, np.int64)
-        chosen = np.zeros(room, np.uint8)
         order[[kernel.MOST, kernel.ROOM]] = most, room
-        order[kernel.EXAMINED] = examined.ctypes.data
-        order[kernel.WORDS] = values.ctypes.data
-        order[kernel.CHOSEN] = chosen.ctypes.data
+        for name, word, size, dtype in (
+            ("rows examined", kernel.EXAMINED, 2 * room, np.int32),
+            ("words of rows", kernel.WORDS, 2 * room, np.int64),
+            ("rows chosen", kernel.CHOSEN, room, np.uint8),
+        ):
+            self.store.resize(name, size, dtype, Role.SCRATCH)
+            order[word] = self.state[name].ctypes.data
         masks = order[kernel.OWN + 1 : kernel.OWN + 2 * len(schema) : 2]
         masks[:] = [f.nullable for f in schema]
-        self.workspace.resize(0, examined.nbytes + values.nbytes + chosen.nbytes, BUFFERS)
-        self._first = order  # kept alive for the kernel, as is ``_scratch``
-        self._scratch = [examined, values, chosen]
+        self._first = order  # kept alive for the kernel
         self._set("most", 2 * most)  # among fewer rows, selecting the first ones does not pay
         self._bind("row_order", order.ctypes.data)
         self._bind("first_rows", kernel.first_rows.address)
@@ -583,10 +582,6 @@ class StageOperator(Operator):
     @property
     def parts(self) -> Sequence[Stateful]:
         return (self.store,)
-
-    @property
-    def nbytes(self) -> int:
-        return super().nbytes + sum(a.nbytes for a in self._scratch)
 
 
 def constant_slots(kernel: Kernel) -> set[int]:
