@@ -165,8 +165,10 @@ class Values(Stateful):
         self._enter(places)
 
     def codes(self) -> Iterator[Codes]:
+        yield from super().codes()
         if self.column.type.is_text:
             yield Codes(self._table()[:, cutter.KEY])
 
     def recoded(self) -> None:
+        super().recoded()
         self._enter(self._index.size)

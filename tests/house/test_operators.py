@@ -35,6 +35,21 @@ def test_operators_are_compiled() -> None:
     assert not found
 
 
+def test_what_has_state_declares_its_codes() -> None:
+    """One function renumbers codes. What adds to those of a base class has those of its parts, too:
+    the methods of the base class are called."""
+    found = []
+    for path in (ROOT / "executor/operators").rglob("*.py"):
+        for method in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(method, ast.FunctionDef):
+                adds = method.name in ("codes", "recoded")
+                if method.name == "map_codes" or (
+                    adds and f"super().{method.name}()" not in ast.unparse(method)
+                ):
+                    found.append(f"{path.relative_to(ROOT)}:{method.lineno}")
+    assert not found
+
+
 def _is_operator(name: str) -> bool:
     """Whether a name is that of a class of running operators."""
     return name.endswith(("Operator", "Instances")) and name not in CHOICES

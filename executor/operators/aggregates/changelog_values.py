@@ -177,6 +177,7 @@ class HeldValues(Stateful, ABC):
         """Where the nodes of each group begin, and their numbers if the log lists values."""
 
     def codes(self) -> Iterator[Codes]:
+        yield from super().codes()
         for n in self._coded():
             column = self._nodes[:, n]
             yield Codes(column, column >= 0)
@@ -323,6 +324,7 @@ class CountedValues(HeldValues):
     def recoded(self) -> None:
         """The order of the codes, which is that of the values if no call needs another one, stays
         in a compaction; another dictionary has another order."""
+        super().recoded()
         if self._orders_codes:
             after = self._nodes[self._order, treap.VALUE]
             if (after[1:] < after[:-1]).any():

@@ -24,6 +24,7 @@ from cql.executor.operators.aggregates.code import AggregateCode, argument
 from cql.executor.operators.aggregates.holistic import Array, Entries, results
 from cql.executor.operators.aggregates.value_log import Log
 from cql.executor.state.codes import Codes
+from cql.executor.state.stateful import Stateful
 from cql.executor.strings.dictionary import ARRAYS
 from cql.planner.interpret.entries import width as width_in_entry
 from cql.planner.nodes.logical import AggregateCall
@@ -192,8 +193,8 @@ def forget(kernel: KernelText, log: Log) -> None:
     kernel.body.line(_call(kernel, "free_chain", log, f"uint64({kernel.word('closing')})"))
 
 
-class SessionLogs:
-    """The logs of a running stage that ends in sessions."""
+class SessionLogs(Stateful):
+    """The logs of a running stage that ends in sessions; their arrays are in its store."""
 
     def __init__(self, operator: SessionOperator) -> None:
         self.operator = operator
@@ -227,6 +228,7 @@ class SessionLogs:
                 operator._bind(name, getattr(kernel, name).address)
 
     def codes(self) -> Iterator[Codes]:
+        yield from super().codes()
         for log in self.logs:
             used = self.operator.scalars()[f"used{log.suffix}"]
             entries = self._nodes(log)[:used]

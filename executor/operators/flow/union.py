@@ -145,11 +145,14 @@ class UnionOperator(Operator):
         self._more_values(max(room, int(morsel.words[DETAIL_ROW])))
 
     def codes(self) -> Iterator[Codes]:
+        yield from super().codes()
         if self._is_text:
             yield Codes(self._used[union_values.KEY :: self._width])
 
     def recoded(self) -> None:
-        union_values.renumber(self._values.ctypes.data)
+        super().recoded()
+        if self._is_text:
+            union_values.renumber(self._values.ctypes.data)
 
     def too_late(self) -> list[tuple[str, int]]:
         """For each port, the number of its rows that arrived below the output watermark because the

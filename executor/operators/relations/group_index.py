@@ -119,12 +119,14 @@ class GroupIndex(Stateful):
         kernel.free_groups(ids, *self.arrays)
 
     def codes(self) -> Iterator[Codes]:
+        yield from super().codes()
         if self._texts:
             live = self.live
             for k in self._texts:
                 yield Codes(self._keys[:, k], live)
 
     def recoded(self) -> None:
+        super().recoded()
         if self._texts:
             self._index_again(len(self._store.arrays["table"]))
 

@@ -322,28 +322,33 @@ class StageOperator(Operator):
         yield from super().codes()
         yield from constants(self.code.kernel, self.descriptor)
         if self.code.codes:
-            slots = self._slots_in_use()
-            entries = {suffix: self._entries_of(slots, suffix) for suffix in self._entries}
+            entries = self._entries_in_use()
             for suffix, name, shift in self.code.codes:
                 yield Codes(self.column(name, suffix), entries[suffix], shift)
 
     def recoded(self) -> None:
         super().recoded()
         sort_constants(self.code.kernel, self.descriptor)
-        coded = {suffix for suffix, _, _ in self.code.codes}
-        for number, suffix in enumerate(self._entries):
-            if suffix in coded and self.code.tables[number].hashed:
-                self._index_again(number, self._slots_in_use())
+        if self.code.codes:
+            self._index_again()
 
     def _slots_in_use(self) -> Words:
         """The slots of the open windows."""
         free = self.state["spares"][: self.scalars()["spare"]]
         return np.setdiff1d(np.arange(self.state["window_ids"].size), free)
 
-    def _index_again(self, number: int, slots: Words) -> None:
-        """Rebuilds the indexes that the windows in ``slots`` have in a table."""
-        block = region_table.FIRST_TABLE + number * region_table.BLOCK
-        region_table.index_again(self.descriptor.ctypes.data + 8 * block, slots)
+    def _index_again(self) -> None:
+        """Rebuilds the indexes that the open windows have in the tables."""
+        for number, table in enumerate(self.code.tables):
+            if table.hashed:
+                block = region_table.FIRST_TABLE + number * region_table.BLOCK
+                address = self.descriptor.ctypes.data + 8 * block
+                region_table.index_again(address, self._slots_in_use())
+
+    def _entries_in_use(self) -> dict[str, Words]:
+        """For each table, the numbers of the entries that the open windows have in it."""
+        slots = self._slots_in_use()
+        return {suffix: self._entries_of(slots, suffix) for suffix in self._entries}
 
     def _entries_of(self, slots: Words, suffix: str) -> Words:
         """The numbers of the entries that the windows in ``slots`` have in a table."""
@@ -382,9 +387,7 @@ class StageOperator(Operator):
                 sizes["nulls"] = entries
         self.store.restore(saved, self.descriptor, sizes)
         self._bind_arrays()
-        for number, table in enumerate(self.code.tables):
-            if table.hashed:
-                self._index_again(number, self._slots_in_use())
+        self._index_again()
 
     def with_steps(self, saved: Snapshot, below: Sequence[Snapshot]) -> Snapshot:
         return fused_steps.with_steps(saved, below, self._slots)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -13,15 +13,10 @@ from cql.executor.kernels.windows import sessions
 from cql.executor.morsel.morsel import Morsel, Words
 from cql.executor.operators.aggregates.session_values import SessionLogs, width
 from cql.executor.operators.stage import fused_steps
-from cql.executor.operators.stage.operator import (
-    INITIAL_ENTRIES,
-    StageOperator,
-    constants,
-    sort_constants,
-)
+from cql.executor.operators.stage.operator import INITIAL_ENTRIES, StageOperator
 from cql.executor.operators.stage.window_partitions import owners_of, shared
-from cql.executor.state.codes import Codes
 from cql.executor.state.repartition import Owners, Taken, Values, gather, in_new_order
+from cql.executor.state.stateful import Stateful
 from cql.executor.state.store import Role, Snapshot
 
 #: The space of the records (``state.repartition``).
@@ -72,7 +67,7 @@ class SessionOperator(StageOperator):
         else:
             self._resize_records(2 * self._entries[""])
             self._bind_arrays()
-            sessions.index_again(self.descriptor.ctypes.data)
+            self._index_again()
 
     def _finish_sessions(self) -> None:
         """Computes the results of the value logs for the sessions that the watermark closes."""
@@ -95,7 +90,7 @@ class SessionOperator(StageOperator):
         self._resize_records(int(saved.words[self._slots["entries"]]))
         self.store.restore(saved, self.descriptor)
         self._bind_arrays()
-        sessions.index_again(self.descriptor.ctypes.data)
+        self._index_again()
 
     def repartition(self, saved: Sequence[Snapshot], owners: Owners) -> list[Snapshot]:
         saved = [fused_steps.without_steps(one, self._slots) for one in saved]
@@ -153,17 +148,15 @@ class SessionOperator(StageOperator):
             words[slot] = min(int(one.words[slot]) for one in saved)
         return self._named(Snapshot(arrays, words))
 
-    def codes(self) -> Iterator[Codes]:
-        yield from constants(self.code.kernel, self.descriptor)
-        yield from self._logs.codes()
-        records = self.open_records()
-        for _, name, shift in self.code.codes:
-            yield Codes(self.column(name), records, shift)
+    @property
+    def parts(self) -> Sequence[Stateful]:
+        return (*super().parts, self._logs)
 
-    def recoded(self) -> None:
-        sort_constants(self.code.kernel, self.descriptor)
-        if self.code.codes:
-            sessions.index_again(self.descriptor.ctypes.data)
+    def _entries_in_use(self) -> dict[str, Words]:
+        return {"": self.open_records()}
+
+    def _index_again(self) -> None:
+        sessions.index_again(self.descriptor.ctypes.data)
 
     def open_records(self) -> Words:
         """The records of the open sessions."""
