@@ -34,7 +34,7 @@ def _unaccounted(before: int, after: int) -> None:
     """The accounting function until a query sets its own."""
 
 
-@dataclass(slots=True)
+@dataclass
 class Values(Stateful):
     """The values of PUNCTUATE BY. ``place`` is the index of their column among the columns read,
     ``column`` the field."""
